@@ -1,0 +1,10 @@
+//! What is to be, and what that means: the fleet as configured, what was observed of it, releases, timing and the plan.
+//!
+//! Pure, all of it: nothing here may know tokio, files, processes, the environment or the wall clock.
+
+pub mod health;
+pub mod model;
+pub mod plan;
+pub mod release;
+pub mod timing;
+pub mod verify;

@@ -1,0 +1,430 @@
+//! The fleet as deploy.toml describes it, after validation: every default filled in, every name resolved.
+
+use super::{GroupName, ServerName, ServiceName, TargetId, Zone};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Everything that deploy.toml says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// The app, and always the Compose project's name too.
+    pub app: String,
+    /// What is published and where it lies on every server.
+    pub release: ReleaseSpec,
+    /// How servers are reached.
+    pub ssh: Ssh,
+    /// How a deploy rolls.
+    pub rolling: Rolling,
+    /// The server lock.
+    pub lock: LockSpec,
+    /// Who sends the traffic.
+    pub balancer: Balancer,
+    /// How a server leaves rotation.
+    pub drain: Drain,
+    /// The services, in file order.
+    pub services: Vec<Service>,
+    /// The servers, in file order.
+    pub servers: Vec<Server>,
+    /// The watchdog's numbers (they take part in the plan's checks).
+    pub watchdog: Watchdog,
+    /// The prober, where one is wanted.
+    pub measure: Option<Measure>,
+}
+
+pub use super::super::release::ReleaseSpec;
+
+/// `[ssh]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ssh {
+    /// Whether the agent is started through `sudo -n`.
+    pub sudo: bool,
+    /// What to do with a host key that is not known.
+    pub host_keys: HostKeys,
+    /// How many connections are opened at a time.
+    pub parallel: usize,
+}
+
+/// What to do with a host key that is not known; a changed one is always refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostKeys {
+    /// Refuse.
+    Strict,
+    /// Learn it the first time.
+    AcceptNew,
+}
+
+/// `[rolling]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rolling {
+    /// How many servers at a time.
+    pub batch: Batch,
+    /// How many must stay healthy in every counting scope, at any moment.
+    pub min_healthy: u32,
+    /// The wait between batches.
+    pub pause: Duration,
+    /// How long a verified server must stay so.
+    pub stable: Duration,
+    /// What a failed server means for the others.
+    pub on_failure: OnFailure,
+    /// What a lost request means.
+    pub on_loss: OnLoss,
+}
+
+/// A number of servers, or a share of them (at least one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Batch {
+    /// So many.
+    Count(u32),
+    /// So many of a hundred.
+    Percent(u32),
+}
+
+impl Batch {
+    /// How many of `servers` that is: at least one.
+    #[must_use]
+    pub fn of(self, servers: usize) -> usize {
+        match self {
+            Self::Count(count) => (count as usize).max(1),
+            Self::Percent(percent) => (servers * percent as usize / 100).max(1),
+        }
+    }
+}
+
+/// `rolling.on_failure`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// The failed server goes back to its previous release.
+    Rollback,
+    /// So do the ones before it.
+    RollbackAll,
+    /// The failed server is left out of rotation as it is.
+    Halt,
+}
+
+/// `rolling.on_loss`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoss {
+    /// A lost request stops the deploy before the next server.
+    Halt,
+    /// It is reported only.
+    Continue,
+}
+
+/// `[lock]`: the file that bootstrap, watchdog and people's scripts take too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockSpec {
+    /// Made once, never removed.
+    pub path: String,
+    /// How long the server lock is waited for.
+    pub wait: Duration,
+    /// A deploy not heard from for so long is dead.
+    pub lease: Duration,
+}
+
+/// `[balancer]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Balancer {
+    /// Which kind.
+    pub kind: BalancerKind,
+    /// The AWS region; the SDK's own order (environment, profile) where none is named.
+    pub region: Option<String>,
+    /// Another address for the API: a lab, a VPC endpoint.
+    pub endpoint: Option<String>,
+    /// The target groups, in file order.
+    pub groups: Vec<Group>,
+}
+
+/// `balancer.kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BalancerKind {
+    /// An AWS Application Load Balancer.
+    Alb,
+    /// Servers without targets.
+    None,
+}
+
+/// `[[balancer.group]]`: what the file says of a target group; the live group has the last word.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Name or ARN.
+    pub name: GroupName,
+    /// The port that targets take traffic on.
+    pub port: u16,
+    /// The health check.
+    pub health: HealthCheck,
+    /// `deregistration_delay.timeout_seconds`.
+    pub deregistration_delay: Duration,
+    /// Whether healthy targets are counted over all zones together (AWS user guide: on by default).
+    pub cross_zone: bool,
+    /// Below so many healthy targets the balancer routes to all (AWS user guide: default 1).
+    pub fail_open_count: u32,
+    /// Likewise as a percentage of the registered ones; `None` is off.
+    pub fail_open_percent: Option<u32>,
+}
+
+/// The health check of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheck {
+    /// The path that is asked.
+    pub path: String,
+    /// The port, where it is not the traffic port.
+    pub port: Option<u16>,
+    /// Where the server itself asks for it, where that is not `http://127.0.0.1:PORT/PATH`.
+    pub url: Option<String>,
+    /// The numbers.
+    pub settings: HealthSettings,
+}
+
+/// The numbers of a health check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthSettings {
+    /// From the start of one check to the start of the next.
+    pub interval: Duration,
+    /// An answer must come within.
+    pub timeout: Duration,
+    /// So many failures in a row take a target out.
+    pub unhealthy: u32,
+    /// So many successes in a row bring it back.
+    pub healthy: u32,
+}
+
+impl Group {
+    /// Where the server itself can see its health endpoint: by what the balancer asks, on loopback.
+    #[must_use]
+    pub fn local_health_url(&self) -> String {
+        self.health.url.clone().unwrap_or_else(|| {
+            format!("http://127.0.0.1:{}{}", self.health.port.unwrap_or(self.port), self.health.path)
+        })
+    }
+}
+
+/// `[drain]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Drain {
+    /// How health is made to fail on purpose.
+    pub by: DrainBy,
+    /// A URL on the server that answers 200 while health answers 503.
+    pub real: Option<String>,
+    /// Real traffic is served at least this long after health began to fail.
+    pub serve: Duration,
+    /// Not out by then: flip back, give up.
+    pub max: Duration,
+    /// Allowed for the balancer's own lag.
+    pub margin: Duration,
+    /// The server's own count of real requests.
+    pub counter: Option<Counter>,
+    /// Consent to a server that may be back in rotation before it is verified.
+    pub unverified_return: bool,
+}
+
+/// `drain.counter`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// The URL.
+    pub http: String,
+    /// The field of its JSON answer, dots for nesting.
+    pub json: String,
+}
+
+/// The ways to drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrainBy {
+    /// A file that the app looks for.
+    File {
+        /// Its path on the server.
+        path: String,
+    },
+    /// Two calls to the app.
+    Http {
+        /// Makes health fail.
+        drain: HttpCall,
+        /// Makes it pass again.
+        undrain: HttpCall,
+    },
+    /// Two commands.
+    Exec {
+        /// In this service's container; on the server itself where none is named.
+        service: Option<ServiceName>,
+        /// Makes health fail.
+        drain: Vec<String>,
+        /// Makes it pass again.
+        undrain: Vec<String>,
+    },
+    /// Two signals to a service's containers.
+    Signal {
+        /// Whose containers.
+        service: ServiceName,
+        /// Makes health fail, e.g. `SIGUSR1`.
+        drain: String,
+        /// Makes it pass again.
+        undrain: String,
+    },
+    /// The app itself answers 503 for a while when it is told to stop: the stop is the flip, there is no way back.
+    Sigterm,
+    /// The balancer is told to let the target go.
+    Deregister,
+}
+
+/// The two facts in which the ways to drain differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainFacts {
+    /// The state survives a restart of the containers.
+    pub survives_restart: bool,
+    /// It can be undone on the server, without the deploying side.
+    pub undone_on_server: bool,
+}
+
+impl DrainBy {
+    /// What plan, engine and dead-man need to know of it.
+    #[must_use]
+    pub fn facts(&self) -> DrainFacts {
+        match self {
+            Self::File { .. } => DrainFacts { survives_restart: true, undone_on_server: true },
+            Self::Http { .. } | Self::Exec { .. } | Self::Signal { .. } => {
+                DrainFacts { survives_restart: false, undone_on_server: true }
+            }
+            Self::Sigterm => DrainFacts { survives_restart: false, undone_on_server: false },
+            Self::Deregister => DrainFacts { survives_restart: true, undone_on_server: false },
+        }
+    }
+
+    /// The word in `drain.by`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "file",
+            Self::Http { .. } => "http",
+            Self::Exec { .. } => "exec",
+            Self::Signal { .. } => "signal",
+            Self::Sigterm => "sigterm",
+            Self::Deregister => "deregister",
+        }
+    }
+}
+
+/// A call to the app.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpCall {
+    /// `GET`, `POST`, `PUT` or `DELETE`.
+    pub method: String,
+    /// Where.
+    pub url: String,
+}
+
+/// `[[service]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its name in the compose file.
+    pub name: ServiceName,
+    /// The groups whose traffic it takes.
+    pub groups: Vec<GroupName>,
+    /// How it is proved to work.
+    pub verify: Verify,
+    /// How long it needs to shut down; its grace period in the compose file must be longer.
+    pub shutdown: Duration,
+    /// From start to verified.
+    pub deadline: Duration,
+}
+
+/// How a service is proved to work, on the server itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verify {
+    /// A URL answers.
+    Http {
+        /// Where.
+        url: String,
+        /// With this status.
+        status: u16,
+        /// With these fields (dots for nesting); `{release}` is the release's first twelve digits.
+        json: BTreeMap<String, String>,
+        /// Sent as `Host`, where the app insists on one.
+        host: Option<String>,
+    },
+    /// A port accepts.
+    Tcp {
+        /// `HOST:PORT`.
+        address: String,
+    },
+    /// A command in the service's container ends with 0.
+    Exec {
+        /// The command and its arguments.
+        argv: Vec<String>,
+    },
+    /// A file on the server was touched not long ago, and after the service was started.
+    Heartbeat {
+        /// The file.
+        path: String,
+        /// Not longer ago than this.
+        age: Duration,
+    },
+}
+
+/// `[[server]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its name.
+    pub name: ServerName,
+    /// Whatever `ssh` accepts.
+    pub ssh: String,
+    /// What the balancer calls it, by group; a port where it is not the group's.
+    pub targets: BTreeMap<GroupName, Vec<TargetSpec>>,
+    /// Its availability zone.
+    pub zone: Option<Zone>,
+}
+
+/// One entry of `server.target`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TargetSpec {
+    /// Instance id or address.
+    pub id: TargetId,
+    /// Only this port; without one every port that the balancer knows for the id.
+    pub port: Option<u16>,
+}
+
+/// `[watchdog]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watchdog {
+    /// Between two looks.
+    pub interval: Duration,
+    /// So many failures in a row before it heals.
+    pub strikes: u32,
+}
+
+/// `[measure]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// What is asked, through the balancer.
+    pub url: String,
+    /// Requests per second.
+    pub rate: f64,
+    /// No answer by then counts as reached nowhere.
+    pub timeout: Duration,
+}
+
+impl Fleet {
+    /// The server of that name.
+    #[must_use]
+    pub fn server(&self, name: &ServerName) -> Option<&Server> {
+        self.servers.iter().find(|server| &server.name == name)
+    }
+
+    /// The group of that name.
+    #[must_use]
+    pub fn group(&self, name: &GroupName) -> Option<&Group> {
+        self.balancer.groups.iter().find(|group| &group.name == name)
+    }
+
+    /// The service of that name.
+    #[must_use]
+    pub fn service(&self, name: &ServiceName) -> Option<&Service> {
+        self.services.iter().find(|service| &service.name == name)
+    }
+}

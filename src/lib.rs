@@ -1,0 +1,7 @@
+//! Handover: a planned absence must not lose a request. This file is the map of the crate; `docs/architecture.md` draws the flow.
+
+pub mod clock;
+pub mod config;
+pub mod fleet;
+pub mod rollout;
+pub mod server;

@@ -1,0 +1,61 @@
+//! The two ports: everything that a deploy does to the world goes through one of them.
+
+use crate::fleet::model::{GroupName, GroupView, TargetRef, TargetView};
+use crate::server::wire::{Failure, Reply, Request};
+use std::future::Future;
+
+/// A server, in operations that mean something.
+pub trait Server: Send + Sync + 'static {
+    /// Asks for one operation and waits for its answer.
+    ///
+    /// Dropping the future does not cancel the operation.
+    fn call(&self, request: Request) -> impl Future<Output = Result<Reply, ServerError>> + Send;
+}
+
+/// Why a server gave no answer, or not the one that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ServerError {
+    /// It could not be reached at all.
+    #[error("cannot be reached: {0}")]
+    Unreachable(String),
+    /// The connection ended in the middle: whether the operation took place is unknown.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    /// No answer in time: whether the operation took place is unknown.
+    #[error("no answer within {0}")]
+    Late(String),
+    /// The server says why not.
+    #[error("{0}")]
+    Failed(Failure),
+}
+
+/// A balancer, in operations that mean something.
+pub trait Balancer: Send + Sync + 'static {
+    /// Everything about a group: settings, attributes, targets.
+    fn observe(&self, group: &GroupName) -> impl Future<Output = Result<GroupView, BalancerError>> + Send;
+    /// The health of every target of a group, now.
+    fn health(&self, group: &GroupName) -> impl Future<Output = Result<Vec<TargetView>, BalancerError>> + Send;
+    /// Registers targets.
+    fn register(&self, targets: &[TargetRef]) -> impl Future<Output = Result<(), BalancerError>> + Send;
+    /// Deregisters targets, each with its port.
+    fn deregister(&self, targets: &[TargetRef]) -> impl Future<Output = Result<(), BalancerError>> + Send;
+}
+
+/// Why the balancer gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BalancerError {
+    /// Throttled, out of order, not to be reached: nothing was learnt, ask again.
+    #[error("{0}")]
+    Unknown(String),
+    /// Asking again will not help: access denied, credentials expired, no such group.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl BalancerError {
+    /// Whether asking again may help.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}

@@ -1,0 +1,251 @@
+//! The operations of a server, as values: what the deploying side asks for and what a server answers.
+//!
+//! The same values are framed over SSH to the agent, carried out by the lab and by the tests' pretended servers. An
+//! answer says what was *seen*; whether that proves the step is judged by who asked.
+
+use crate::fleet::model::{
+    Absence, Container, Fleet, GroupName, Holder, ReleaseId, ServerFacts, ServerName, ServiceName,
+};
+use crate::fleet::release::Manifest;
+use crate::fleet::verify::Evidence;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Format number of the messages; both sides must speak the same one.
+pub const FORMAT: u32 = 1;
+
+/// Who runs and what for, as it is shown to whoever finds the lock held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Unique.
+    pub id: String,
+    /// User and machine.
+    pub who: String,
+    /// The command.
+    pub what: String,
+}
+
+/// What a server needs to know of the fleet in order to carry operations out; sent once, first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// Format number of the messages that follow.
+    pub format: u32,
+    /// Who asks.
+    pub run: Run,
+    /// Which server this is.
+    pub server: ServerName,
+    /// The fleet, with this server only.
+    pub fleet: Fleet,
+}
+
+/// A file to be put on a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    /// Relative to the release's folder.
+    pub name: String,
+    /// Its bytes, in base64.
+    pub base64: String,
+    /// Whether it is secret: mode 0600, never printed.
+    pub secret: bool,
+}
+
+/// An operation of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// What is there? Changes nothing.
+    Observe,
+    /// Take the deploy lock, without waiting.
+    LockDeploy,
+    /// Free the deploy lock.
+    UnlockDeploy,
+    /// Resolve the definition with this server's Compose and pin its images; nothing stays behind.
+    Resolve {
+        /// The compose file and all that lies beside it.
+        files: Vec<Blob>,
+        /// Which of them is the compose file.
+        compose: String,
+        /// The variables.
+        vars: BTreeMap<String, String>,
+    },
+    /// Write a release whole, check it, rename it into place.
+    Stage {
+        /// What it is.
+        manifest: Manifest,
+        /// Its files.
+        files: Vec<Blob>,
+    },
+    /// Pull a staged release's images.
+    Pull {
+        /// Which.
+        release: ReleaseId,
+    },
+    /// Save what runs by other means as a release `adopted-...`.
+    Adopt,
+    /// Take the server lock.
+    Lock {
+        /// Wait for it so long.
+        wait: Duration,
+    },
+    /// Free the server lock and write down why.
+    Unlock {
+        /// What was done, as a sentence.
+        record: String,
+    },
+    /// Make health fail on purpose, or no more.
+    Flip {
+        /// Whether it is to fail.
+        drained: bool,
+    },
+    /// Look at health and at real traffic, several times over fresh connections.
+    Look,
+    /// Read the server's own count of real requests.
+    Count,
+    /// Stop the project's services, each with its own grace period, and remove the containers.
+    Stop,
+    /// Bring a staged release up; nothing is pulled, nothing is built.
+    Start {
+        /// Which.
+        release: ReleaseId,
+    },
+    /// Gather the evidence of every service's own check.
+    Verify {
+        /// Against which release.
+        release: ReleaseId,
+    },
+    /// Make a release `current`.
+    Switch {
+        /// Which.
+        release: ReleaseId,
+    },
+    /// Mark, or unmark, a planned absence.
+    Absent {
+        /// The absence; `None` ends it.
+        absence: Option<Absence>,
+    },
+    /// Put a freeze on.
+    Freeze {
+        /// Why.
+        reason: String,
+    },
+    /// Take it off.
+    Unfreeze,
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To `Observe`.
+    Facts(Box<ServerFacts>),
+    /// The lock is ours.
+    Locked,
+    /// The lock is somebody else's.
+    Held(Holder),
+    /// Done; there is nothing to say about it.
+    Done,
+    /// To `Resolve`.
+    Resolved(Box<Resolved>),
+    /// To `Pull`: the local image ids, by service.
+    Pulled(BTreeMap<ServiceName, String>),
+    /// To `Adopt`.
+    Adopted(Box<Manifest>),
+    /// To `Look`.
+    Sighting(Sighting),
+    /// To `Count`; `None` where it could not be read.
+    Count(Option<u64>),
+    /// To `Stop`.
+    Stopped(Stopped),
+    /// To `Start`: every container of the project afterwards.
+    Started(Vec<Container>),
+    /// To `Verify`.
+    Verified(Box<Verified>),
+    /// To `Switch`: what is `current` now, read back.
+    Switched(ReleaseId),
+}
+
+/// A definition as Compose resolved it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resolved {
+    /// The canonical JSON, images pinned, with the placeholder where `HANDOVER_RELEASE` stands.
+    pub definition: String,
+    /// What it pins.
+    pub manifest: Manifest,
+    /// Things worth saying.
+    pub warnings: Vec<String>,
+}
+
+/// What health and real traffic answered, each asked several times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    /// By group: the status of each answer, or 0 where none came.
+    pub health: BTreeMap<GroupName, Vec<u16>>,
+    /// Likewise for `drain.real`.
+    pub real: Vec<u16>,
+}
+
+/// What a stop left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Each container that was stopped.
+    pub stopped: Vec<StoppedContainer>,
+    /// Those that are still there.
+    pub left: Vec<Container>,
+}
+
+/// One container's end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedContainer {
+    /// Of which service.
+    pub service: ServiceName,
+    /// Its name.
+    pub name: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Its exit code; 137 means that it had to be killed.
+    pub exit_code: i32,
+}
+
+/// The evidence of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verified {
+    /// Every container of the project.
+    pub containers: Vec<Container>,
+    /// The local ids of the release's images, by service.
+    pub image_ids: BTreeMap<ServiceName, String>,
+    /// What each service's own check saw.
+    pub services: BTreeMap<ServiceName, Evidence>,
+    /// The last log lines of services whose check does not look well.
+    pub logs: BTreeMap<ServiceName, Vec<String>>,
+}
+
+/// Why a server did not do as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Which kind, for who decides on it.
+    pub kind: FailureKind,
+    /// What happened.
+    pub message: String,
+    /// What to do about it, where that is known.
+    pub hint: Option<String>,
+    /// The last lines that the failing command printed.
+    pub output: Vec<String>,
+}
+
+/// Kinds of failure that somebody decides on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A right or a tool is missing.
+    Missing,
+    /// The input is wrong (a compose file that does not resolve).
+    Input,
+    /// A command failed.
+    Command,
+    /// The server lock is not ours.
+    NotLocked,
+    /// Our own fault.
+    Internal,
+}
