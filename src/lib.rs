@@ -2,6 +2,8 @@
 
 pub mod clock;
 pub mod config;
+pub mod diag;
+pub mod event;
 pub mod fleet;
 pub mod rollout;
 pub mod server;

@@ -206,14 +206,12 @@ impl Problem {
         if !self.label.is_empty() {
             primary = primary.label(self.label.as_str());
         }
-        let mut snippet = Snippet::source(self.place.source.text.as_str())
-            .path(self.place.source.name.as_str())
-            .annotation(primary);
+        let mut snippet =
+            Snippet::source(self.place.source.text.as_str()).path(self.place.source.name.as_str()).annotation(primary);
         if let Some((place, label)) = &self.second
             && place.source == self.place.source
         {
-            snippet = snippet
-                .annotation(AnnotationKind::Context.span(place.span.clone()).label(label.as_str()));
+            snippet = snippet.annotation(AnnotationKind::Context.span(place.span.clone()).label(label.as_str()));
         }
         snippet
     }
@@ -228,9 +226,8 @@ impl Problems {
     #[must_use]
     pub fn of(mut list: Vec<Problem>, first_file: &str) -> Option<Self> {
         list.sort_by(|a, b| {
-            let key = |p: &Problem| {
-                (p.place.source.name != first_file, p.place.source.name.clone(), p.place.span.start)
-            };
+            let key =
+                |p: &Problem| (p.place.source.name != first_file, p.place.source.name.clone(), p.place.span.start);
             key(a).cmp(&key(b))
         });
         list.dedup();

@@ -111,8 +111,9 @@ fn node_of(source: &Arc<Source>, value: &Spanned<DeValue<'_>>) -> Node {
     let place = Place::new(source, value.span());
     let value = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or_else(|_| Value::Float(f64::MAX), Value::Integer),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).map_or_else(|_| Value::Float(f64::MAX), Value::Integer)
+        }
         DeValue::Float(number) => number.as_str().parse().map_or(Value::Bad, Value::Float),
         DeValue::Boolean(yes) => Value::Bool(*yes),
         DeValue::Datetime(_) => Value::Date,

@@ -78,6 +78,9 @@ fn fields(url: &str, wanted: &BTreeMap<String, String>, body: &str, release: &Re
     let json: serde_json::Value = serde_json::from_str(body)
         .map_err(|_| format!("{url} answered no JSON: {}", excerpt(body)))?;
     for (path, value) in wanted {
+        if value.contains("{release}") && release.is_adopted() {
+            continue;
+        }
         let value = value.replace("{release}", release.short());
         let found = path.split('.').try_fold(&json, |at, key| at.get(key));
         let found = found.map(|found| found.as_str().map_or_else(|| found.to_string(), ToOwned::to_owned));
@@ -94,52 +97,59 @@ fn excerpt(text: &str) -> String {
     if line.is_empty() { "(empty)".to_owned() } else { line.replace('\n', " | ") }
 }
 
-/// Judges the containers of a project against what the release pins: every one is the published image, runs and does
-/// not restart, and there is none too few and none too many.
+/// Something wrong with the containers of a project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerFault {
+    /// What, as a sentence.
+    pub what: String,
+    /// Whether waiting cannot mend it: the wrong image, too many containers.
+    pub lasting: bool,
+}
+
+/// Judges the containers of a project against what the release pins: every one is the published image and runs, and
+/// there is none too few and none too many. Restarts are judged by who sees their count grow.
 #[must_use]
 pub fn container_faults(
     manifest: &Manifest,
     image_ids: &BTreeMap<ServiceName, String>,
     containers: &[Container],
-) -> Vec<String> {
+) -> Vec<ContainerFault> {
     let mut faults = Vec::new();
     for (service, pin) in &manifest.services {
         let own: Vec<&Container> = containers.iter().filter(|c| &c.service == service).collect();
         if own.len() != pin.replicas as usize {
-            faults.push(format!("{service}: {} containers instead of {}", own.len(), pin.replicas));
+            let what = format!("{service}: {} containers instead of {}", own.len(), pin.replicas);
+            faults.push(ContainerFault { what, lasting: own.len() > pin.replicas as usize });
         }
-        for container in own {
-            if let Some(fault) = container_fault(container, pin.one_shot, image_ids.get(service)) {
-                faults.push(fault);
-            }
-        }
+        faults.extend(own.into_iter().filter_map(|c| container_fault(c, pin.one_shot, image_ids.get(service))));
     }
     for container in containers {
         if !manifest.services.contains_key(&container.service) {
-            faults.push(format!("{} belongs to no service of the release", container.name));
+            faults.push(ContainerFault { what: format!("{} belongs to no service of the release", container.name), lasting: true });
         }
     }
     faults
 }
 
-fn container_fault(container: &Container, one_shot: bool, image_id: Option<&String>) -> Option<String> {
+fn container_fault(container: &Container, one_shot: bool, image_id: Option<&String>) -> Option<ContainerFault> {
     let name = &container.name;
+    let lasting = |what: String| Some(ContainerFault { what, lasting: true });
     match image_id {
-        None => return Some(format!("{name}: the published image is not on the server")),
+        None => return lasting(format!("{name}: the published image is not on the server")),
         Some(id) if id != &container.image_id => {
-            return Some(format!("{name} runs the image {} and not the published {}", short(&container.image_id), short(id)));
+            return lasting(format!("{name} runs the image {} and not the published {}", short(&container.image_id), short(id)));
         }
         Some(_) => {}
     }
-    match &container.state {
-        ContainerState::Exited if one_shot && container.exit_code == 0 => None,
-        ContainerState::Running if container.restarts == 0 => None,
-        ContainerState::Running => Some(format!("{name} was restarted {} times", container.restarts)),
-        ContainerState::Restarting => Some(format!("{name} restarts again and again (exit code {})", container.exit_code)),
-        ContainerState::Exited => Some(format!("{name} ended with {}", container.exit_code)),
-        ContainerState::Created => Some(format!("{name} was made but not started")),
-        ContainerState::Other(word) => Some(format!("{name} is `{word}`")),
-    }
+    let what = match &container.state {
+        ContainerState::Exited if one_shot && container.exit_code == 0 => return None,
+        ContainerState::Running => return None,
+        ContainerState::Restarting => format!("{name} restarts again and again (exit code {})", container.exit_code),
+        ContainerState::Exited => format!("{name} ended with {}", container.exit_code),
+        ContainerState::Created => format!("{name} was made but not started"),
+        ContainerState::Other(word) => format!("{name} is `{word}`"),
+    };
+    Some(ContainerFault { what, lasting: false })
 }
 
 fn short(id: &str) -> &str {

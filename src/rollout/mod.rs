@@ -2,4 +2,5 @@
 //!
 //! Knows the words of the fleet and of the wire, never an adapter.
 
+pub mod machine;
 pub mod port;

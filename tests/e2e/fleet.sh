@@ -35,11 +35,15 @@ on() { docker exec -i "$(container "$1")" "${@:2}"; }
 make_network() {
     # Fixed addresses outlive a reboot, but need a network whose subnet was asked for: let Docker find a
     # free one, then ask for that.
+    # (Another run may take it in between: try again.)
     local name=handover-e2e-$run subnet
-    docker network create "$name" >/dev/null
-    subnet=$(docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$name")
-    docker network rm "$name" >/dev/null
-    docker network create --subnet "$subnet" --label "handover-e2e=$run" "$name" >"$state/network"
+    for _ in 1 2 3 4 5; do
+        docker network create --label "handover-e2e=$run" "$name" >/dev/null
+        subnet=$(docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$name")
+        docker network rm "$name" >/dev/null
+        docker network create --subnet "$subnet" --label "handover-e2e=$run" "$name" >"$state/network" && break
+    done
+    [[ -s $state/network ]] || die "no free subnet for a network"
     python3 - "$subnet" >"$state/addresses" <<'PY'
 import ipaddress, sys
 net = ipaddress.ip_network(sys.argv[1])
@@ -163,33 +167,34 @@ up() {
 }
 
 down() {
-    local file
-    for file in "$state"/containers/*; do
-        [[ -e $file ]] || continue
-        docker rm --force --volumes "$(<"$file")" >/dev/null 2>&1 || say "$(basename "$file") was gone already"
-    done
-    [[ ! -s $state/network ]] || docker network rm "$(<"$state/network")" >/dev/null 2>&1 || say "the network was gone already"
+    # By the run's own label, which also finds what an `up` that was killed had no time to write down.
+    local mine
+    mine=label=handover-e2e=$(cat "$state/run" 2>/dev/null || echo none)
+    docker ps --all --quiet --filter "$mine" | xargs -r docker rm --force --volumes >/dev/null
+    docker network ls --quiet --filter "$mine" | xargs -r docker network rm >/dev/null
     rm -rf "$state"/{containers,network,addresses,run,image,images,fleet.json,ssh_config,known_hosts,id_ed25519,id_ed25519.pub}
 }
 
-empty() { # empty NAME: what a deploy, a watchdog or a test left there is gone; images stay
+empty() { # empty NAME: what a deploy, a watchdog or a test left there is gone, pulled images too
     on "$1" bash -s <<'SH'
 set -eu
 iptables -D INPUT -p tcp --dport 22 -j DROP 2>/dev/null || :
 iptables -D OUTPUT -p tcp --sport 22 -j DROP 2>/dev/null || :
-# Agents, lock holders and their children first, or they would write into what is being removed.
-pkill -KILL -f '^/opt/mythex/' || :
-command -v fuser >/dev/null && fuser -k /opt/mythex/lock >/dev/null 2>&1 || :
-docker ps -aq | xargs -r docker rm --force --volumes >/dev/null
-docker network prune --force >/dev/null
-find /opt/mythex /run/mythex -mindepth 1 -delete
 for unit in /etc/systemd/system/handover-*; do
     [ -e "$unit" ] || continue
-    systemctl disable --now --quiet "$(basename "$unit")" || :
+    systemctl disable --now --quiet "${unit##*/}" || :
     rm -rf "$unit"
 done
 systemctl daemon-reload
 systemctl reset-failed
+# Agents, lock holders and SSH sessions first, or they would write into what is being removed.
+pkill -KILL -u deploy,sudoer,nobody-special || :
+pkill -KILL -f '^/opt/mythex/' || :
+docker ps -aq | xargs -r docker rm --force --volumes >/dev/null
+docker system prune --force --all --volumes >/dev/null
+rm -rf /opt/mythex /run/mythex /usr/local/bin/handover
+install -d -o deploy -g deploy /opt/mythex
+install -d -o deploy -g deploy -m 775 /run/mythex
 SH
 }
 
@@ -218,6 +223,9 @@ ssh_rule() { # ssh_rule -I|-D NAME
 }
 is_cut() { on "$1" iptables -C INPUT -p tcp --dport 22 -j DROP 2>/dev/null; }
 
+case ${1:-} in
+reset | status | cut-ssh | restore-ssh | reboot) [[ -f $state/fleet.json ]] || die "no fleet here; run: fleet.sh up" ;;
+esac
 case ${1:-} in
 up | down | reset | status) "$1" ;;
 cut-ssh) is_cut "$2" || ssh_rule -I "$2" ;;

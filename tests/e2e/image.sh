@@ -8,16 +8,18 @@ COMPOSE=2.40.3
 PACKAGES=systemd,systemd-sysv,dbus,openssh-server,docker.io,fuse-overlayfs,docker-registry,iptables
 PACKAGES+=,ca-certificates,procps,util-linux,sudo,curl,iproute2
 
+apt_install() {
+    apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >&2
+}
+command -v ssh-keygen >/dev/null || apt_install openssh-client # fleet.sh and the tests want it
+
 image=handover-e2e-server:$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-12)
 if docker image inspect "$image" >/dev/null 2>&1; then
     echo "$image"
     exit
 fi
 
-apt_install() {
-    apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >&2
-}
 command -v debootstrap >/dev/null || apt_install debootstrap
 python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip
 

@@ -63,10 +63,16 @@ name!(
 );
 
 impl ReleaseId {
+    /// Whether it was not published by us but found running, and saved.
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        self.0.starts_with("adopted-")
+    }
+
     /// The first twelve digits: what `{release}` and `HANDOVER_RELEASE` mean.
     #[must_use]
     pub fn short(&self) -> &str {
-        if self.0.starts_with("adopted-") { &self.0 } else { self.0.get(..12).unwrap_or(&self.0) }
+        if self.is_adopted() { &self.0 } else { self.0.get(..12).unwrap_or(&self.0) }
     }
 }
 

@@ -11,7 +11,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 state=${HANDOVER_E2E_DIR:-$here/../../../target/e2e}
 state=$(cd "$state" && pwd)
 name=registry.e2e:5000/mythex
-port=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["registry"]["push"])' "$state/fleet.json")
+read -r port registry < <(python3 - "$state/fleet.json" <<'PY'
+import json, sys
+registry = json.load(open(sys.argv[1]))["registry"]
+print(registry["push"], registry["container"])
+PY
+)
 flags=(--edition 2024 -O -C strip=symbols -C target-feature=+crt-static)
 
 # The compiled program is kept by what it was made of.
@@ -46,8 +51,8 @@ made=$state/images
 if (($# > 0)); then
     rm -f "$made"
     make "$@"
-elif [[ $(head -n1 "$made" 2>/dev/null) != "# $key $port" ]]; then
-    { echo "# $key $port"; make v1; make v2; make v3 FAIL_VERSION=1; } >"$made.new"
+elif [[ $(head -n1 "$made" 2>/dev/null) != "# $key $registry" ]]; then
+    { echo "# $key $registry"; make v1; make v2; make v3 FAIL_VERSION=1; } >"$made.new"
     mv "$made.new" "$made"
 fi
 (($# > 0)) || tail -n +2 "$made"

@@ -1,0 +1,236 @@
+//! A tree without problems becomes the fleet. It decides nothing: every default comes through the view from the key table,
+//! except those that depend on another key, which stand here.
+
+use super::keys::split_target;
+use super::view::{View, said_in};
+use crate::fleet::model::{
+    Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck, HealthSettings,
+    HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, Server, ServerName, Service,
+    ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
+};
+use std::collections::BTreeMap;
+
+/// The fleet; `None` only where a problem was told.
+pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
+    let app = root.text("app")?;
+    let release = release(root.sub("release"), &app)?;
+    let balancer = balancer(root.sub("balancer"))?;
+    let groups: Vec<GroupName> = balancer.groups.iter().map(|group| group.name.clone()).collect();
+    let server = |view: View<'_>| server(view, &groups);
+    Some(Fleet {
+        lock: lock(root.sub("lock"), &release.dir)?,
+        ssh: ssh(root.sub("ssh"))?,
+        rolling: rolling(root.sub("rolling"))?,
+        drain: drain(root.sub("drain"))?,
+        services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
+        servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
+        watchdog: watchdog(root.sub("watchdog"))?,
+        measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
+        app,
+        release,
+        balancer,
+    })
+}
+
+fn release(view: View<'_>, app: &str) -> Option<ReleaseSpec> {
+    let dir = view.text("dir").unwrap_or_else(|| format!("/opt/{app}"));
+    Some(ReleaseSpec {
+        compose: view.text("compose")?,
+        files: view.texts("files")?,
+        env: view.texts("env")?,
+        vars: view.texts("vars")?,
+        dir: dir.trim_end_matches('/').to_owned(),
+        keep: view.number("keep")?,
+    })
+}
+
+fn lock(view: View<'_>, dir: &str) -> Option<LockSpec> {
+    Some(LockSpec {
+        path: view.text("path").unwrap_or_else(|| format!("{dir}/lock")),
+        wait: view.duration("wait")?,
+        lease: view.duration("lease")?,
+    })
+}
+
+fn ssh(view: View<'_>) -> Option<Ssh> {
+    let host_keys = match view.text("host_keys")?.as_str() {
+        "strict" => HostKeys::Strict,
+        "accept-new" => HostKeys::AcceptNew,
+        _ => return None,
+    };
+    Some(Ssh { sudo: view.flag("sudo")?, host_keys, parallel: view.number("parallel")? })
+}
+
+fn rolling(view: View<'_>) -> Option<Rolling> {
+    Some(Rolling {
+        batch: batch(view)?,
+        min_healthy: view.number("min_healthy")?,
+        pause: view.duration("pause")?,
+        stable: view.duration("stable")?,
+        on_failure: match view.text("on_failure")?.as_str() {
+            "rollback" => OnFailure::Rollback,
+            "rollback-all" => OnFailure::RollbackAll,
+            "halt" => OnFailure::Halt,
+            _ => return None,
+        },
+        on_loss: match view.text("on_loss")?.as_str() {
+            "halt" => OnLoss::Halt,
+            "continue" => OnLoss::Continue,
+            _ => return None,
+        },
+    })
+}
+
+/// `rolling.batch`.
+pub(super) fn batch(view: View<'_>) -> Option<Batch> {
+    match view.text("batch") {
+        Some(text) => text.strip_suffix('%')?.parse().ok().map(Batch::Percent),
+        None => view.number("batch").map(Batch::Count),
+    }
+}
+
+fn balancer(view: View<'_>) -> Option<Balancer> {
+    Some(Balancer {
+        kind: match view.text("kind")?.as_str() {
+            "alb" => BalancerKind::Alb,
+            "none" => BalancerKind::None,
+            _ => return None,
+        },
+        region: view.text("region"),
+        endpoint: view.text("endpoint"),
+        groups: view.subs("group").into_iter().map(group).collect::<Option<_>>()?,
+    })
+}
+
+fn group(view: View<'_>) -> Option<Group> {
+    let health = view.sub("health");
+    Some(Group {
+        name: GroupName::new(view.text("name")?),
+        port: view.number("port")?,
+        health: HealthCheck {
+            path: health.text("path")?,
+            port: health.number("port"),
+            url: health.text("url"),
+            settings: HealthSettings {
+                interval: health.duration("interval")?,
+                timeout: health.duration("timeout")?,
+                unhealthy: health.number("unhealthy")?,
+                healthy: health.number("healthy")?,
+            },
+        },
+        deregistration_delay: view.duration("deregistration_delay")?,
+        cross_zone: view.flag("cross_zone")?,
+        fail_open_count: view.number("fail_open_count")?,
+        fail_open_percent: view.number("fail_open_percent"),
+    })
+}
+
+fn drain(view: View<'_>) -> Option<Drain> {
+    let counter = view.sub("counter");
+    Some(Drain {
+        by: drain_by(view)?,
+        real: view.text("real"),
+        serve: view.duration("serve")?,
+        max: view.duration("max")?,
+        margin: view.duration("margin")?,
+        counter: match view.has("counter") {
+            true => Some(Counter { http: counter.text("http")?, json: counter.text("json")? }),
+            false => None,
+        },
+        unverified_return: view.flag("unverified_return")?,
+    })
+}
+
+fn drain_by(view: View<'_>) -> Option<DrainBy> {
+    // Without groups there is nothing to let go of, so the way that touches no server stands for none.
+    let by = view.text("by").unwrap_or_else(|| "deregister".to_owned());
+    let way = view.sub(&by);
+    Some(match by.as_str() {
+        "file" => DrainBy::File { path: view.text("file")? },
+        "http" => {
+            let method = way.text("method")?;
+            let undrain_method = way.text("undrain_method").unwrap_or_else(|| method.clone());
+            DrainBy::Http {
+                drain: HttpCall { method, url: way.text("drain")? },
+                undrain: HttpCall { method: undrain_method, url: way.text("undrain")? },
+            }
+        }
+        "exec" => DrainBy::Exec {
+            service: way.text("service").map(ServiceName::new),
+            drain: way.texts("drain")?,
+            undrain: way.texts("undrain")?,
+        },
+        "signal" => DrainBy::Signal {
+            service: ServiceName::new(way.text("service")?),
+            drain: way.text("drain")?,
+            undrain: way.text("undrain")?,
+        },
+        "sigterm" => DrainBy::Sigterm,
+        "deregister" => DrainBy::Deregister,
+        _ => return None,
+    })
+}
+
+fn service(view: View<'_>) -> Option<Service> {
+    Some(Service {
+        name: ServiceName::new(view.text("name")?),
+        groups: view.texts("group")?.into_iter().map(GroupName::new).collect(),
+        verify: verify(view.sub("verify"))?,
+        shutdown: view.duration("shutdown")?,
+        deadline: view.duration("deadline")?,
+    })
+}
+
+fn verify(view: View<'_>) -> Option<Verify> {
+    if let Some(url) = view.text("http") {
+        let text =
+            |entry: &super::tree::Entry| Some((entry.key.clone(), said_in(&entry.node).first()?.text.to_owned()));
+        return Some(Verify::Http {
+            url,
+            status: view.number("status")?,
+            json: view.fields("json").iter().filter_map(text).collect(),
+            host: view.text("host"),
+        });
+    }
+    if let Some(address) = view.text("tcp") {
+        return Some(Verify::Tcp { address });
+    }
+    if let Some(argv) = view.texts("exec") {
+        return Some(Verify::Exec { argv });
+    }
+    Some(Verify::Heartbeat { path: view.text("heartbeat")?, age: view.duration("age")? })
+}
+
+fn server(view: View<'_>, groups: &[GroupName]) -> Option<Server> {
+    let mut targets: BTreeMap<GroupName, Vec<TargetSpec>> = BTreeMap::new();
+    let everywhere = specs(view.said_all("target").iter().map(|said| said.text))?;
+    if !everywhere.is_empty() {
+        targets.extend(groups.iter().map(|group| (group.clone(), everywhere.clone())));
+    }
+    for entry in view.fields("target") {
+        targets.insert(GroupName::new(&entry.key), specs(said_in(&entry.node).iter().map(|said| said.text))?);
+    }
+    Some(Server {
+        name: ServerName::new(view.text("name")?),
+        ssh: view.text("ssh")?,
+        targets,
+        zone: view.text("zone").map(Zone::new),
+    })
+}
+
+fn specs<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Vec<TargetSpec>> {
+    texts
+        .map(|text| {
+            let (id, port) = split_target(text).ok()?;
+            Some(TargetSpec { id: TargetId::new(id), port })
+        })
+        .collect()
+}
+
+fn watchdog(view: View<'_>) -> Option<Watchdog> {
+    Some(Watchdog { interval: view.duration("interval")?, strikes: view.number("strikes")? })
+}
+
+fn measure(view: View<'_>) -> Option<Measure> {
+    Some(Measure { url: view.text("url")?, rate: view.rate("rate")?, timeout: view.duration("timeout")? })
+}

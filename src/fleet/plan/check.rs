@@ -1,0 +1,96 @@
+//! A second reader of the plan, which knows nothing of how it was made: what it finds is a fault of the planner.
+
+use super::{Plan, ServerPlan, Step};
+use crate::fleet::model::{DrainBy, Fleet, ServerName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something wrong with a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The server concerned, where it is one.
+    pub server: Option<ServerName>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Reads a plan; an empty answer means that it may be driven.
+#[must_use]
+pub fn check(fleet: &Fleet, plan: &Plan) -> Vec<Note> {
+    let mut notes = Vec::new();
+    each_server_once(fleet, plan, &mut notes);
+    let most = fleet.rolling.batch.of(fleet.servers.len());
+    if let Some(batch) = plan.batches.iter().find(|batch| batch.len() > most || batch.is_empty()) {
+        notes.push(Note { server: None, what: format!("a batch of {} where 1 to {most} are allowed", batch.len()) });
+    }
+    for server in plan.servers() {
+        steps_in_order(plan, server, &mut notes);
+        every_target(fleet, server, &mut notes);
+    }
+    if !plan.unguarded {
+        for capacity in &plan.lowest_capacity {
+            let floor = fleet.rolling.min_healthy.max(1);
+            if capacity.leaving > 0 && capacity.remaining() < floor {
+                notes.push(Note { server: None, what: format!("{} would keep {} healthy, {floor} must stay", capacity.scope, capacity.remaining()) });
+            }
+        }
+    }
+    notes
+}
+
+fn each_server_once(fleet: &Fleet, plan: &Plan, notes: &mut Vec<Note>) {
+    let mut times: BTreeMap<&ServerName, u32> = BTreeMap::new();
+    for name in plan.servers().map(|s| &s.name).chain(&plan.unchanged) {
+        *times.entry(name).or_default() += 1;
+    }
+    for (name, times) in times {
+        if times > 1 {
+            notes.push(Note { server: Some(name.clone()), what: format!("is in the plan {times} times") });
+        }
+        if fleet.server(name).is_none() {
+            notes.push(Note { server: Some(name.clone()), what: "is not in deploy.toml".into() });
+        }
+    }
+}
+
+/// What must stand before a stop, and in which order everything stands.
+fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
+    let mut note = |what: String| notes.push(Note { server: Some(server.name.clone()), what });
+    let order: Vec<Step> = server.steps.iter().map(|s| s.step).collect();
+    if !order.is_sorted() || order.iter().collect::<BTreeSet<_>>().len() != order.len() {
+        note(format!("its steps are out of order: {order:?}"));
+    }
+    let has = |step| order.contains(&step);
+    for step in [Step::Lock, Step::Start, Step::Verify, Step::Switch, Step::Unlock] {
+        if !has(step) {
+            note(format!("has no step `{step}`"));
+        }
+    }
+    if has(Step::Stop) && !server.targets.is_empty() {
+        if !has(Step::Guard) || !has(Step::GuardAgain) {
+            note("would stop without a guard before it".into());
+        }
+        let watched = plan.drain.by == DrainBy::Sigterm;
+        if server.starts_as.needs_drain() && !watched && !(has(Step::Flip) && has(Step::Out) && has(Step::Settle)) {
+            note("would stop while the balancer may still pick it".into());
+        }
+    }
+    if server.starts_as.comes_in() && !server.targets.is_empty() && !(has(Step::In) && has(Step::SettleIn)) {
+        note("would not be waited for until it is back in rotation".into());
+    }
+    for step in &server.steps {
+        if step.deadline.is_zero() || step.deadline < step.expected {
+            note(format!("`{}` is expected to take longer than its deadline", step.step));
+        }
+    }
+}
+
+fn every_target(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {
+    let Some(configured) = fleet.server(&server.name) else { return };
+    for (group, specs) in &configured.targets {
+        for spec in specs {
+            if !server.targets.iter().any(|t| &t.group == group && t.id == spec.id) {
+                notes.push(Note { server: Some(server.name.clone()), what: format!("its target {} in {group} is not waited for", spec.id) });
+            }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Makes the plan: a fleet, what was seen of it and a release go in; a plan, or every reason why not, comes out.
+
+use super::batches::batches;
+use super::numbers::{grace, steps};
+use super::safety::Guard;
+use super::{Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, StartsAs, WhyNot};
+use crate::fleet::model::{
+    DrainBy, Fleet, GroupAttributes, GroupName, GroupView, Known, OverrideState, ReleaseId, Server,
+    ServerFacts, ServerName, Snapshot, TargetReason, TargetRef, TargetState, TargetView, show_duration,
+};
+use crate::fleet::release::{DEFAULT_GRACE, Manifest};
+use crate::fleet::timing;
+use crate::fleet::verify::container_faults;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+/// What the operator said besides deploy.toml.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Only these servers; all where none are named.
+    pub servers: Option<Vec<ServerName>>,
+    /// `--allow-downtime`.
+    pub allow_downtime: bool,
+    /// `--first`.
+    pub first: bool,
+    /// Plan from the file alone: servers and balancer are taken to be as the file says.
+    pub offline: bool,
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// Every reason why it may not be done, at once.
+pub fn plan(
+    fleet: &Fleet,
+    snapshot: &Snapshot,
+    release: Option<&Manifest>,
+    options: &Options,
+) -> Result<Plan, Vec<WhyNot>> {
+    let mut maker = Maker { fleet, snapshot, release, options, why: Vec::new(), warnings: Vec::new(), views: BTreeMap::new() };
+    maker.learn_groups();
+    maker.compare_services();
+    let (servers, unchanged) = maker.servers();
+    let batches = batches(fleet, servers, fleet.rolling.batch.of(fleet.servers.len()));
+    let (lowest_capacity, capacity_why) = maker.capacity(&batches);
+    maker.claims();
+    maker.timing(&batches);
+    let allowed = options.allow_downtime || options.first;
+    let mut not_zero_downtime = Vec::new();
+    if allowed {
+        not_zero_downtime.extend(capacity_why.iter().map(ToString::to_string));
+    } else {
+        maker.why.extend(capacity_why);
+    }
+    if !maker.why.is_empty() {
+        return Err(maker.why);
+    }
+    let groups: BTreeMap<GroupName, GroupNumbers> =
+        maker.views.iter().map(|(name, view)| ((*name).clone(), GroupNumbers::from(*view))).collect();
+    let services = service_numbers(fleet, release);
+    Ok(Plan {
+        format: 1,
+        release: release.map(|manifest| manifest.id.clone()),
+        batches,
+        unchanged,
+        groups,
+        rolling: fleet.rolling.clone(),
+        drain: fleet.drain.clone(),
+        lock_wait: fleet.lock.wait,
+        lowest_capacity,
+        unguarded: !not_zero_downtime.is_empty(),
+        not_zero_downtime,
+        warnings: maker.warnings,
+        services,
+    })
+}
+
+fn service_numbers(fleet: &Fleet, release: Option<&Manifest>) -> BTreeMap<crate::fleet::model::ServiceName, ServiceNumbers> {
+    let pin = |name| release.and_then(|manifest| manifest.services.get(name)).map(|pin| pin.grace);
+    fleet
+        .services
+        .iter()
+        .map(|s| (s.name.clone(), ServiceNumbers { deadline: s.deadline, grace: pin(&s.name).unwrap_or(s.shutdown.max(DEFAULT_GRACE)) }))
+        .collect()
+}
+
+struct Maker<'a> {
+    fleet: &'a Fleet,
+    snapshot: &'a Snapshot,
+    release: Option<&'a Manifest>,
+    options: &'a Options,
+    views: BTreeMap<&'a GroupName, &'a GroupView>,
+    why: Vec<WhyNot>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Maker<'a> {
+    fn learn_groups(&mut self) {
+        for group in &self.fleet.balancer.groups {
+            match self.snapshot.groups.get(&group.name) {
+                Some(Known::Known(view)) => {
+                    self.views.insert(&group.name, view);
+                    self.compare_group(group, view);
+                }
+                Some(Known::Unknown(why)) => self.why.push(WhyNot::GroupUnknown { group: group.name.clone(), why: why.clone() }),
+                None => self.why.push(WhyNot::GroupUnknown { group: group.name.clone(), why: "it was not looked at".into() }),
+            }
+        }
+    }
+
+    fn compare_group(&mut self, group: &crate::fleet::model::Group, view: &GroupView) {
+        let (file, live) = (&group.health.settings, &view.settings);
+        let numbers = |h: &crate::fleet::model::HealthSettings| {
+            format!("interval {}, timeout {}, unhealthy {}, healthy {}", show_duration(h.interval), show_duration(h.timeout), h.unhealthy, h.healthy)
+        };
+        if file != live {
+            self.warnings.push(format!(
+                "{}: the balancer is set to {}, deploy.toml says {}; the balancer's own numbers are used",
+                group.name,
+                numbers(live),
+                numbers(file)
+            ));
+        }
+        if group.health.path != view.path {
+            self.warnings.push(format!("{}: the balancer checks {}, deploy.toml says {}", group.name, view.path, group.health.path));
+        }
+        if group.cross_zone != view.attributes.cross_zone {
+            let word = |on: bool| if on { "on" } else { "off" };
+            self.warnings.push(format!("{}: cross-zone is {}, deploy.toml says {}", group.name, word(view.attributes.cross_zone), word(group.cross_zone)));
+        }
+    }
+
+    fn compare_services(&mut self) {
+        let Some(release) = self.release else { return };
+        let configured: HashSet<_> = self.fleet.services.iter().map(|s| &s.name).collect();
+        for service in &self.fleet.services {
+            match release.services.get(&service.name) {
+                None => self.why.push(WhyNot::ServiceMismatch { service: service.name.clone(), missing_in: "the compose file".into() }),
+                Some(pin) if pin.grace <= service.shutdown && self.fleet.drain.by != DrainBy::Sigterm => {
+                    self.why.push(WhyNot::GraceTooShort { service: service.name.clone(), needed: service.shutdown, grace: pin.grace });
+                }
+                Some(_) => {}
+            }
+        }
+        for (name, pin) in &release.services {
+            if !configured.contains(name) && !pin.one_shot {
+                self.why.push(WhyNot::ServiceMismatch { service: name.clone(), missing_in: "deploy.toml".into() });
+            }
+        }
+    }
+
+    fn selected(&self, server: &Server) -> bool {
+        self.options.servers.as_ref().is_none_or(|names| names.contains(&server.name))
+    }
+
+    fn servers(&mut self) -> (Vec<ServerPlan>, Vec<ServerName>) {
+        let groups: BTreeMap<GroupName, GroupNumbers> =
+            self.views.iter().map(|(name, view)| ((*name).clone(), GroupNumbers::from(*view))).collect();
+        let by_id: HashMap<&GroupName, HashMap<&str, Vec<&TargetView>>> = self
+            .views
+            .iter()
+            .map(|(name, view)| {
+                let mut ids: HashMap<&str, Vec<&TargetView>> = HashMap::new();
+                for target in &view.targets {
+                    ids.entry(target.id.as_str()).or_default().push(target);
+                }
+                (*name, ids)
+            })
+            .collect();
+        let (mut planned, mut unchanged) = (Vec::new(), Vec::new());
+        let fleet = self.fleet;
+        for server in fleet.servers.iter().filter(|server| self.selected(server)).collect::<Vec<_>>() {
+            let facts = match self.snapshot.servers.get(&server.name) {
+                Some(Known::Known(facts)) => Some(facts),
+                _ if self.options.offline => None,
+                Some(Known::Unknown(why)) => {
+                    self.why.push(WhyNot::ServerUnknown { server: server.name.clone(), why: why.clone() });
+                    continue;
+                }
+                None => {
+                    self.why.push(WhyNot::ServerUnknown { server: server.name.clone(), why: "it was not looked at".into() });
+                    continue;
+                }
+            };
+            let views = self.targets_of(server, &by_id);
+            if let Some(facts) = facts {
+                for what in &facts.missing {
+                    self.why.push(WhyNot::Missing { server: server.name.clone(), what: what.clone() });
+                }
+                if self.runs_already(facts) {
+                    if views.iter().any(|(_, view)| view.state != TargetState::Healthy) {
+                        self.warnings.push(format!("{}: runs the release already, but not every target of it is healthy", server.name));
+                    }
+                    unchanged.push(server.name.clone());
+                    continue;
+                }
+            }
+            planned.push(self.server(server, facts, &views, &groups));
+        }
+        (planned, unchanged)
+    }
+
+    fn server(
+        &mut self,
+        server: &Server,
+        facts: Option<&ServerFacts>,
+        views: &[(GroupName, &TargetView)],
+        groups: &BTreeMap<GroupName, GroupNumbers>,
+    ) -> ServerPlan {
+        let starts_as = self.starts_as(server, facts, views);
+        let own: Vec<GroupName> = server.targets.keys().cloned().collect();
+        let previous = facts.and_then(|facts| facts.current.as_ref());
+        if let Some(current) = previous {
+            let gone: Vec<_> = current.manifest.services.keys().filter(|s| !current.image_ids.contains_key(*s)).map(ToString::to_string).collect();
+            if !gone.is_empty() {
+                let why = format!("the images of {} in release {} are no longer on it", gone.join(", "), current.manifest.id.short());
+                self.why.push(WhyNot::NoWayBack { server: server.name.clone(), why });
+            }
+        }
+        ServerPlan {
+            name: server.name.clone(),
+            steps: steps(self.fleet, groups, &own, &starts_as, grace(self.fleet, self.release)),
+            starts_as,
+            targets: views.iter().map(|(group, view)| TargetRef { group: group.clone(), id: view.id.clone(), port: view.port }).collect(),
+            previous: previous.map(|current| current.manifest.id.clone()),
+            adopt: facts.is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty()),
+        }
+    }
+
+    fn runs_already(&self, facts: &ServerFacts) -> bool {
+        let (Some(release), Some(current)) = (self.release, &facts.current) else { return false };
+        let kept_out = facts.absence.as_ref().is_some_and(|absence| !absence.ends_when_verified);
+        current.manifest.id == release.id
+            && container_faults(&current.manifest, &current.image_ids, &facts.containers).is_empty()
+            && (kept_out || (!facts.drained && facts.absence.is_none()))
+    }
+
+    fn targets_of(
+        &mut self,
+        server: &Server,
+        by_id: &HashMap<&GroupName, HashMap<&str, Vec<&'a TargetView>>>,
+    ) -> Vec<(GroupName, &'a TargetView)> {
+        let mut found = Vec::new();
+        for (group, specs) in &server.targets {
+            let Some(ids) = by_id.get(group) else { continue };
+            for spec in specs {
+                let views: Vec<_> = ids
+                    .get(spec.id.as_str())
+                    .into_iter()
+                    .flatten()
+                    .filter(|view| spec.port.is_none_or(|port| port == view.port))
+                    .collect();
+                if views.is_empty() {
+                    let port = spec.port.map(|port| format!(":{port}")).unwrap_or_default();
+                    self.why.push(WhyNot::NotRegistered { server: server.name.clone(), target: format!("{}{port}", spec.id), group: group.clone() });
+                }
+                found.extend(views.into_iter().map(|view| (group.clone(), *view)));
+            }
+        }
+        found
+    }
+
+    fn starts_as(&mut self, server: &Server, facts: Option<&ServerFacts>, views: &[(GroupName, &TargetView)]) -> StartsAs {
+        if let Some(facts) = facts {
+            if let Some(absence) = &facts.absence {
+                return if absence.ends_when_verified { StartsAs::LeftOut(absence.reason.clone()) } else { StartsAs::KeptOut(absence.reason.clone()) };
+            }
+            if facts.containers.is_empty() {
+                return StartsAs::Empty;
+            }
+            if facts.drained {
+                return StartsAs::LeftOut("health fails on purpose, and nobody says why".into());
+            }
+        }
+        if server.targets.is_empty() {
+            return StartsAs::Worker;
+        }
+        for (group, view) in views {
+            let target = || TargetRef { group: group.clone(), id: view.id.clone(), port: view.port };
+            match &view.state {
+                TargetState::Healthy | TargetState::Unhealthy | TargetState::Unused => {}
+                TargetState::Initial if self.options.first || self.options.allow_downtime => {}
+                other => self.why.push(WhyNot::WrongState { server: server.name.clone(), target: target(), state: format!("{other:?}").to_lowercase() }),
+            }
+        }
+        let broken = views.iter().all(|(_, view)| matches!(view.state, TargetState::Unhealthy | TargetState::Unused));
+        match views.iter().find(|(_, view)| view.state == TargetState::Unhealthy) {
+            Some((group, view)) if broken => StartsAs::Broken(format!("{} in {group} is unhealthy: {}", view.id, reason(view))),
+            _ => StartsAs::Serving,
+        }
+    }
+
+    fn capacity(&mut self, batches: &[Vec<ServerPlan>]) -> (Vec<Capacity>, Vec<WhyNot>) {
+        let guard = Guard::new(self.fleet);
+        let mut lowest: BTreeMap<_, Capacity> = BTreeMap::new();
+        let mut why: Vec<WhyNot> = Vec::new();
+        for (name, view) in &self.views {
+            for batch in batches {
+                let targets: Vec<TargetRef> = batch.iter().flat_map(|s| &s.targets).filter(|t| &t.group == *name).cloned().collect();
+                if targets.is_empty() {
+                    continue;
+                }
+                let leaving: HashSet<_> = targets.iter().map(|t| (&t.id, t.port)).collect();
+                for capacity in guard.capacities(name, &view.attributes, &view.targets, &leaving) {
+                    let slot = lowest.entry(capacity.scope.clone()).or_insert_with(|| capacity.clone());
+                    if capacity.remaining() < slot.remaining() {
+                        *slot = capacity;
+                    }
+                }
+                if let Err(reasons) = guard.may_leave(name, &GroupNumbers::from(*view), &view.targets, &targets) {
+                    why.extend(reasons.into_iter().filter(|reason| !why.contains(reason)).collect::<Vec<_>>());
+                }
+            }
+            if !view.targets.is_empty() && view.targets.iter().all(|t| t.state != TargetState::Healthy) && why.iter().any(|w| matches!(w, WhyNot::Capacity { scope, .. } if &scope.group == *name)) {
+                why.retain(|w| !matches!(w, WhyNot::Capacity { scope, .. } if &scope.group == *name));
+                why.push(WhyNot::NoneHealthy { group: (*name).clone() });
+            }
+        }
+        (lowest.into_values().collect(), why)
+    }
+
+    fn claims(&mut self) {
+        let claimed: HashSet<(&GroupName, &str)> = self
+            .fleet
+            .servers
+            .iter()
+            .flat_map(|server| server.targets.iter().flat_map(|(group, specs)| specs.iter().map(move |spec| (group, spec.id.as_str()))))
+            .collect();
+        for (name, view) in &self.views {
+            for target in view.targets.iter().filter(|t| !claimed.contains(&(*name, t.id.as_str()))) {
+                let target_ref = TargetRef { group: (*name).clone(), id: target.id.clone(), port: target.port };
+                if target.state == TargetState::Healthy {
+                    self.why.push(WhyNot::Unclaimed { target: target_ref });
+                } else {
+                    self.warnings.push(format!("{target_ref} belongs to no server of deploy.toml ({:?})", target.state).to_lowercase());
+                }
+            }
+        }
+    }
+
+    fn timing(&mut self, batches: &[Vec<ServerPlan>]) {
+        let drain = &self.fleet.drain;
+        if !batches.iter().flatten().any(|s| s.starts_as.needs_drain() && !s.targets.is_empty()) {
+            return;
+        }
+        let flips = !matches!(drain.by, DrainBy::Deregister);
+        for (name, view) in self.views.clone() {
+            let bound = timing::out_bound(&view.settings, drain.margin);
+            if flips && drain.by != DrainBy::Sigterm && bound > drain.max {
+                self.why.push(WhyNot::DrainTooShort { group: name.clone(), bound, max: drain.max });
+            }
+            if !drain.by.facts().survives_restart && !drain.unverified_return {
+                let after = timing::in_earliest(&view.settings);
+                let deadline = self.fleet.services.iter().map(|s| s.deadline).max().unwrap_or_default();
+                if deadline > after {
+                    self.why.push(WhyNot::UnverifiedReturn { by: drain.by.word().into(), after, deadline });
+                }
+            }
+            if drain.by == DrainBy::Sigterm {
+                self.sigterm_fits(bound + timing::settle(&view.settings, drain.margin), name);
+            }
+        }
+    }
+
+    fn sigterm_fits(&mut self, bound: Duration, group: &GroupName) {
+        let Some(release) = self.release else { return };
+        for service in self.fleet.services.iter().filter(|s| s.groups.contains(group)) {
+            let needed = bound + service.shutdown;
+            if let Some(pin) = release.services.get(&service.name).filter(|pin| pin.grace < needed) {
+                self.why.push(WhyNot::GraceTooShort { service: service.name.clone(), needed, grace: pin.grace });
+            }
+        }
+    }
+}
+
+fn reason(view: &TargetView) -> String {
+    match &view.reason {
+        Some(TargetReason::ResponseCodeMismatch) => view.description.clone().unwrap_or_else(|| "its answer does not match".into()),
+        Some(TargetReason::Timeout) => "no answer in time".into(),
+        Some(TargetReason::FailedHealthChecks) => "nobody listens".into(),
+        Some(TargetReason::Other(word)) => word.clone(),
+        None => "the balancer does not say why".into(),
+    }
+}
+
+/// The fleet as the file alone says it is: every target healthy, every number as written, nothing known of servers.
+#[must_use]
+pub fn offline_snapshot(fleet: &Fleet) -> Snapshot {
+    let mut groups = BTreeMap::new();
+    for group in &fleet.balancer.groups {
+        let mut targets = Vec::new();
+        for server in &fleet.servers {
+            for spec in server.targets.get(&group.name).into_iter().flatten() {
+                targets.push(TargetView {
+                    id: spec.id.clone(),
+                    port: spec.port.unwrap_or(group.port),
+                    zone: server.zone.clone(),
+                    state: TargetState::Healthy,
+                    reason: None,
+                    description: None,
+                    shift: OverrideState::None,
+                });
+            }
+        }
+        let view = GroupView {
+            id: group.name.to_string(),
+            path: group.health.path.clone(),
+            settings: group.health.settings,
+            attributes: GroupAttributes {
+                cross_zone: group.cross_zone,
+                fail_open_count: group.fail_open_count,
+                fail_open_percent: group.fail_open_percent,
+                deregistration_delay: group.deregistration_delay,
+                slow_start: Duration::ZERO,
+            },
+            by_address: false,
+            targets,
+        };
+        groups.insert(group.name.clone(), Known::Known(view));
+    }
+    Snapshot { groups, servers: BTreeMap::new() }
+}
+
+/// What a fleet runs, by release: for partial deploys, which must say so.
+#[must_use]
+pub fn releases_in_fleet(snapshot: &Snapshot) -> BTreeMap<ReleaseId, Vec<ServerName>> {
+    let mut releases: BTreeMap<ReleaseId, Vec<ServerName>> = BTreeMap::new();
+    for (name, facts) in &snapshot.servers {
+        if let Some(current) = facts.get().and_then(|facts| facts.current.as_ref()) {
+            releases.entry(current.manifest.id.clone()).or_default().push(name.clone());
+        }
+    }
+    releases
+}

@@ -1,0 +1,433 @@
+//! The rolling deploy as a pure reducer: state, input and the time go in; effects come out.
+//!
+//! Knows no network, process or clock, so that every race is a list of inputs in a test. What the driver must do is an
+//! `Effect`; what became of it comes back as an `Input`.
+
+mod ending;
+mod judge;
+mod polls;
+mod steps;
+mod track;
+
+pub use ending::Ending;
+
+use crate::clock::Stamp;
+use crate::event::{Course, Event, ServerOutcome, seconds};
+use crate::fleet::model::{Fleet, GroupName, OnFailure, OnLoss, ReleaseOnDisk, ServerName, TargetRef, TargetView};
+use crate::fleet::plan::{Plan, PlannedStep, ServerPlan, StartsAs, Step};
+use crate::rollout::port::{BalancerError, ServerError};
+use crate::server::wire::{Reply, Request};
+use polls::Polls;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use track::{Destination, Track};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Time went by.
+    Tick,
+    /// A server answered, or did not.
+    Reply {
+        /// Which server.
+        server: ServerName,
+        /// To which call.
+        ticket: u64,
+        /// What.
+        result: Result<Reply, ServerError>,
+    },
+    /// The balancer told a group's health, or did not.
+    Health {
+        /// Of which group.
+        group: GroupName,
+        /// What.
+        result: Result<Vec<TargetView>, BalancerError>,
+    },
+    /// Targets were registered or deregistered, or not.
+    Targets {
+        /// For which server.
+        server: ServerName,
+        /// By which order.
+        ticket: u64,
+        /// What.
+        result: Result<(), BalancerError>,
+    },
+    /// SIGINT or SIGTERM.
+    Interrupt,
+    /// So many requests were lost so far.
+    Lost(u64),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Ask a server.
+    Call {
+        /// Which.
+        server: ServerName,
+        /// Given back with the answer.
+        ticket: u64,
+        /// What.
+        request: Request,
+        /// An answer must come within.
+        within: Duration,
+    },
+    /// Ask for a group's health.
+    Health {
+        /// Which.
+        group: GroupName,
+    },
+    /// Register targets.
+    Register {
+        /// For which server.
+        server: ServerName,
+        /// Given back with the answer.
+        ticket: u64,
+        /// Which.
+        targets: Vec<TargetRef>,
+    },
+    /// Deregister targets.
+    Deregister {
+        /// For which server.
+        server: ServerName,
+        /// Given back with the answer.
+        ticket: u64,
+        /// Which.
+        targets: Vec<TargetRef>,
+    },
+    /// Tell it.
+    Say(Event),
+    /// It is over.
+    End,
+}
+
+/// Everything a run needs to know before it begins.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The fleet.
+    pub fleet: Fleet,
+    /// The plan.
+    pub plan: Plan,
+    /// The new release, with the image ids that each server has for it.
+    pub release: BTreeMap<ServerName, ReleaseOnDisk>,
+    /// What each server can go back to.
+    pub previous: BTreeMap<ServerName, ReleaseOnDisk>,
+}
+
+/// Where the run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A batch is worked on.
+    Batch,
+    /// `rolling.pause`.
+    Pause(Stamp),
+    /// The whole fleet is verified once more.
+    FinalCheck,
+    /// Over.
+    Ended,
+}
+
+/// The run.
+#[derive(Debug)]
+pub struct Machine {
+    setup: Setup,
+    batches: Vec<Vec<ServerPlan>>,
+    at_batch: usize,
+    reverting: bool,
+    phase: Phase,
+    tracks: Vec<Track>,
+    finished: Vec<Track>,
+    polls: Polls,
+    ticket: u64,
+    interrupted: bool,
+    lost: u64,
+    stopped_by_loss: bool,
+    first_lock: Option<Stamp>,
+    last_in: Option<Stamp>,
+}
+
+impl Machine {
+    /// A run that has not begun; the first `Tick` begins it.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let batches = setup.plan.batches.clone();
+        let polls = Polls::new(setup.plan.groups.keys());
+        Self {
+            setup,
+            batches,
+            at_batch: 0,
+            reverting: false,
+            phase: Phase::Pause(Stamp::ZERO),
+            tracks: Vec::new(),
+            finished: Vec::new(),
+            polls,
+            ticket: 0,
+            interrupted: false,
+            lost: 0,
+            stopped_by_loss: false,
+            first_lock: None,
+            last_in: None,
+        }
+    }
+
+    /// Takes one input in and says what is to be done.
+    pub fn on(&mut self, now: Stamp, input: Input) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match input {
+            Input::Tick => {}
+            Input::Reply { server, ticket, result } => self.reply(now, &server, ticket, result, &mut out),
+            Input::Targets { server, ticket, result } => self.targets_done(now, &server, ticket, result, &mut out),
+            Input::Health { group, result } => self.polls.answer(&group, now, result),
+            Input::Interrupt => self.interrupt(now, &mut out),
+            Input::Lost(lost) => self.lost = self.lost.max(lost),
+        }
+        self.advance(now, &mut out);
+        self.ask_balancer(now, &mut out);
+        out
+    }
+
+    /// When the next `Tick` is due, if nothing else happens first.
+    #[must_use]
+    pub fn wake(&self) -> Option<Stamp> {
+        if self.phase == Phase::Ended {
+            return None;
+        }
+        let pause = match self.phase {
+            Phase::Pause(until) => Some(until),
+            _ => None,
+        };
+        let polls = self.wanted().filter_map(|(group, at)| self.polls.due(&group, at)).min();
+        self.tracks.iter().filter_map(Track::wake).chain(pause).chain(polls).min()
+    }
+
+    fn reply(
+        &mut self,
+        now: Stamp,
+        server: &ServerName,
+        ticket: u64,
+        result: Result<Reply, ServerError>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.with_track(server, out, |track, cx| {
+            if track.takes(ticket) {
+                track.on_reply(cx, now, result);
+            }
+        });
+    }
+
+    fn targets_done(
+        &mut self,
+        now: Stamp,
+        server: &ServerName,
+        ticket: u64,
+        result: Result<(), BalancerError>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.with_track(server, out, |track, cx| {
+            if track.takes(ticket) {
+                track.on_targets(cx, now, result);
+            }
+        });
+    }
+
+    fn with_track(&mut self, server: &ServerName, out: &mut Vec<Effect>, act: impl FnOnce(&mut Track, &mut Cx<'_>)) {
+        let batch = self.batch_targets();
+        let Some(at) = self.tracks.iter().position(|track| &track.plan.name == server) else { return };
+        let mut cx = Cx { setup: &self.setup, polls: &self.polls, batch: &batch, ticket: &mut self.ticket, out };
+        act(&mut self.tracks[at], &mut cx);
+    }
+
+    fn batch_targets(&self) -> Vec<TargetRef> {
+        self.tracks.iter().flat_map(|track| track.plan.targets.clone()).collect()
+    }
+
+    fn interrupt(&mut self, now: Stamp, out: &mut Vec<Effect>) {
+        self.interrupted = true;
+        let names: Vec<ServerName> = self.tracks.iter().map(|track| track.plan.name.clone()).collect();
+        for name in names {
+            self.with_track(&name, out, |track, cx| track.interrupt(cx, now));
+        }
+    }
+
+    /// Moves every track as far as it goes, and the run with them.
+    fn advance(&mut self, now: Stamp, out: &mut Vec<Effect>) {
+        loop {
+            let names: Vec<ServerName> = self.tracks.iter().map(|track| track.plan.name.clone()).collect();
+            for name in names {
+                self.with_track(&name, out, |track, cx| track.advance(cx, now));
+            }
+            self.note_moments();
+            if self.tracks.iter().any(|track| !track.is_done()) {
+                return;
+            }
+            match self.phase {
+                Phase::Ended => return,
+                Phase::Pause(until) if now < until && !self.interrupted => return,
+                Phase::Pause(_) => self.next_batch(now, out),
+                Phase::Batch => self.batch_done(now),
+                Phase::FinalCheck => {
+                    self.finished.append(&mut self.tracks);
+                    self.end(out);
+                }
+            }
+        }
+    }
+
+    fn note_moments(&mut self) {
+        for track in &self.tracks {
+            self.first_lock = [self.first_lock, track.moments.locked].into_iter().flatten().min();
+            self.last_in = [self.last_in, track.moments.in_again].into_iter().flatten().max();
+        }
+    }
+
+    fn batch_done(&mut self, now: Stamp) {
+        self.finished.append(&mut self.tracks);
+        self.at_batch += 1;
+        let last = self.at_batch >= self.batches.len();
+        let pause = if last { Duration::ZERO } else { self.setup.plan.rolling.pause };
+        self.phase = Phase::Pause(now + pause);
+    }
+
+    fn next_batch(&mut self, now: Stamp, out: &mut Vec<Effect>) {
+        let failed = self.finished.iter().any(Track::failed);
+        if failed && !self.reverting && !self.interrupted && self.setup.plan.rolling.on_failure == OnFailure::RollbackAll {
+            self.revert();
+        }
+        if self.interrupted || (failed && !self.reverting) || self.at_batch >= self.batches.len() {
+            self.end_or_check(now, failed, out);
+            return;
+        }
+        if self.lost > 0 && !self.reverting && self.setup.plan.rolling.on_loss == OnLoss::Halt {
+            self.stopped_by_loss = true;
+            self.end(out);
+            return;
+        }
+        let (course, batch) = (if self.reverting { Course::RollBack } else { Course::Forward }, self.batches[self.at_batch].clone());
+        self.phase = Phase::Batch;
+        self.tracks = batch.into_iter().map(|plan| self.track(plan, course, now)).collect();
+    }
+
+    fn track(&self, plan: ServerPlan, course: Course, now: Stamp) -> Track {
+        let from = if course == Course::RollBack { &self.setup.previous } else { &self.setup.release };
+        let destination = from.get(&plan.name).cloned().map_or(Destination::Nothing, |r| Destination::Release(Box::new(r)));
+        Track::new(plan, course, destination, now)
+    }
+
+    /// Plans the way back of every server that was deployed before the one that failed, last one first.
+    fn revert(&mut self) {
+        self.reverting = true;
+        let deployed = self.finished.iter().filter(|t| t.outcome == Some(ServerOutcome::Deployed));
+        let mut back: Vec<Vec<ServerPlan>> = Vec::new();
+        for track in deployed.rev() {
+            let mut plan = track.plan.clone();
+            if plan.previous.is_some() {
+                plan.steps = self.steps_of_a_serving_server(&plan);
+                plan.starts_as = if plan.targets.is_empty() { StartsAs::Worker } else { StartsAs::Serving };
+                back.push(vec![plan]);
+            }
+        }
+        self.batches = back;
+        self.at_batch = 0;
+    }
+
+    fn steps_of_a_serving_server(&self, plan: &ServerPlan) -> Vec<PlannedStep> {
+        crate::fleet::plan::steps_back(&self.setup.fleet, &self.setup.plan, plan)
+    }
+
+    fn end_or_check(&mut self, now: Stamp, failed: bool, out: &mut Vec<Effect>) {
+        if failed || self.interrupted {
+            self.end(out);
+            return;
+        }
+        let step = PlannedStep { step: Step::Verify, expected: Duration::ZERO, deadline: Duration::from_secs(30) };
+        let plans: Vec<ServerPlan> = self
+            .finished
+            .iter()
+            .map(|track| track.plan.name.clone())
+            .chain(self.setup.plan.unchanged.clone())
+            .map(|name| ServerPlan { name, starts_as: StartsAs::Worker, targets: Vec::new(), previous: None, adopt: false, steps: vec![step] })
+            .collect();
+        self.phase = Phase::FinalCheck;
+        self.tracks = plans.into_iter().map(|plan| self.track(plan, Course::Forward, now).final_check()).collect();
+    }
+
+    fn end(&mut self, out: &mut Vec<Effect>) {
+        self.phase = Phase::Ended;
+        out.push(Effect::End);
+    }
+
+    /// Which groups are wanted from when on.
+    fn wanted(&self) -> impl Iterator<Item = (GroupName, Stamp)> + '_ {
+        let plan = &self.setup.plan;
+        self.tracks.iter().flat_map(move |track| track.wants(plan, &self.polls))
+    }
+
+    fn ask_balancer(&mut self, now: Stamp, out: &mut Vec<Effect>) {
+        let due: BTreeMap<GroupName, Stamp> =
+            self.wanted().filter_map(|(group, at)| self.polls.due(&group, at).map(|due| (group, due))).fold(
+                BTreeMap::new(),
+                |mut map: BTreeMap<GroupName, Stamp>, (group, due)| {
+                    map.entry(group).and_modify(|at| *at = (*at).min(due)).or_insert(due);
+                    map
+                },
+            );
+        for (group, due) in due {
+            if due <= now {
+                self.polls.ask(&group, now);
+                out.push(Effect::Health { group });
+            }
+        }
+    }
+
+    /// How it ended; call it after `Effect::End`.
+    #[must_use]
+    pub fn ending(&self) -> Ending {
+        ending::ending(self)
+    }
+}
+
+/// What a track may see and do while it moves.
+pub(crate) struct Cx<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) polls: &'a Polls,
+    /// Every target of the batch: the guard takes all of them away.
+    pub(crate) batch: &'a [TargetRef],
+    ticket: &'a mut u64,
+    out: &'a mut Vec<Effect>,
+}
+
+impl Cx<'_> {
+    pub(crate) fn call(&mut self, server: &ServerName, request: Request, within: Duration) -> u64 {
+        *self.ticket += 1;
+        self.out.push(Effect::Call { server: server.clone(), ticket: *self.ticket, request, within });
+        *self.ticket
+    }
+
+    pub(crate) fn register(&mut self, server: &ServerName, targets: Vec<TargetRef>, register: bool) -> u64 {
+        *self.ticket += 1;
+        let (server, ticket) = (server.clone(), *self.ticket);
+        self.out.push(if register {
+            Effect::Register { server, ticket, targets }
+        } else {
+            Effect::Deregister { server, ticket, targets }
+        });
+        ticket
+    }
+
+    pub(crate) fn say(&mut self, event: Event) {
+        self.out.push(Effect::Say(event));
+    }
+
+    pub(crate) fn warn(&mut self, server: &ServerName, what: String) {
+        self.say(Event::Warning { server: Some(server.clone()), what });
+    }
+
+    pub(crate) fn waiting(&mut self, server: &ServerName, step: Step, what: &str) {
+        self.say(Event::Waiting { server: server.clone(), step, what: what.to_owned() });
+    }
+}
+
+/// A duration as it stands in events.
+fn secs(duration: Duration) -> f64 {
+    seconds(duration)
+}

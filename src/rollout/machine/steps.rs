@@ -1,0 +1,514 @@
+//! What each step of the handshake asks for, and what it takes for proof.
+
+use super::Cx;
+use super::judge::{self, Targets};
+use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
+use crate::clock::Stamp;
+use crate::event::Course;
+use crate::fleet::model::{Absence, DrainBy, ReleaseOnDisk, TargetState, show_duration};
+use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
+use crate::rollout::port::ServerError;
+use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
+use std::time::Duration;
+
+/// Between two looks at a server.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Between two rounds of checks.
+const CHECK_AGAIN: Duration = Duration::from_secs(1);
+/// What SIGKILL leaves as exit code (128 + 9).
+const KILLED: i32 = 137;
+/// A deregistered target was seen to take requests for so long (user reports of 10 to 60 s).
+const DEREGISTERED_FOR: Duration = Duration::from_secs(60);
+
+impl Track {
+    pub(super) fn begin(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        match step.step {
+            Step::Guard | Step::GuardAgain | Step::Out | Step::Settle | Step::In | Step::SettleIn => self.look(cx, now, step),
+            Step::Lock => self.ask(cx, now, step, Request::Lock { wait: cx.setup.plan.lock_wait }),
+            Step::Flip => self.flip(cx, now, step),
+            Step::Stop => {
+                if self.watches_its_stop(&cx.setup.plan) {
+                    self.moments.flipped = Some(now);
+                    self.moments.turned.clear();
+                }
+                self.ask(cx, now, step, Request::Stop)
+            }
+            Step::Start => match &self.destination {
+                Destination::Nothing => Progress::Failed(Cause::unproved("there is no release to start")),
+                Destination::Release(release) => {
+                    self.moments.started = Some(now);
+                    let release = release.manifest.id.clone();
+                    self.ask(cx, now, step, Request::Start { release })
+                }
+            },
+            Step::Verify => {
+                self.moments.steady_since = None;
+                self.restarts = None;
+                self.check(cx, now, step)
+            }
+            Step::Switch => match self.release() {
+                None => Progress::Failed(Cause::unproved("there is no release to switch to")),
+                Some(release) => {
+                    let release = release.manifest.id.clone();
+                    self.ask(cx, now, step, Request::Switch { release })
+                }
+            },
+            Step::Back => self.back(cx, now, step),
+            Step::Unlock => self.unlock(cx, now, step),
+        }
+    }
+
+    /// Goes on without news: time went by, or the balancer said something.
+    pub(super) fn look(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        let due = matches!(self.wait, Wait::Until(at) if now >= at);
+        match step.step {
+            Step::Guard => self.guard(cx),
+            Step::GuardAgain => self.guard_again(cx),
+            Step::Out => self.look_out(cx, now),
+            Step::Settle => self.look_settle(cx, now, due),
+            Step::Stop if self.watches_its_stop(&cx.setup.plan) => {
+                self.watch_out(cx, now, Targets::Out);
+                Progress::Stay
+            }
+            Step::Flip if due && cx.setup.plan.drain.by == DrainBy::Deregister => self.flip(cx, now, step),
+            Step::Back if cx.setup.plan.drain.by == DrainBy::Deregister && !self.flip_ordered => self.back(cx, now, step),
+            Step::Flip | Step::Back if due => self.ask(cx, now, step, Request::Look),
+            Step::Start | Step::Verify if due => self.check(cx, now, step),
+            Step::In => self.look_in(cx, now),
+            Step::SettleIn => self.look_settle_in(cx, now),
+            _ => Progress::Stay,
+        }
+    }
+
+    pub(super) fn replied(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep, reply: Reply) -> Progress {
+        match (step.step, reply) {
+            (Step::Lock, Reply::Locked) => {
+                self.locked = true;
+                self.moments.locked = Some(now);
+                Progress::Proved(None)
+            }
+            (Step::Lock, Reply::Held(holder)) => {
+                let message = format!("the server lock is held by {} ({})", holder.who, holder.what);
+                Progress::Failed(Cause { hint: Some("wait for it, or see `handover lock status`".into()), ..Cause::new(CauseKind::Held, message) })
+            }
+            (Step::Flip, Reply::Done) => {
+                self.moments.flipped = Some(now);
+                if self.course == Course::LeaveOut || !self.drains() {
+                    return Progress::Proved(None);
+                }
+                self.ask(cx, now, step, Request::Look)
+            }
+            (Step::Flip, Reply::Sighting(sighting)) => self.sighted(now, &sighting, 503, true),
+            (Step::Back, Reply::Done) => self.ask(cx, now, step, Request::Look),
+            (Step::Back, Reply::Sighting(sighting)) => self.sighted(now, &sighting, 200, false),
+            (Step::Settle, Reply::Count(count)) => {
+                self.counted(now, count);
+                self.wait = Wait::Until(now + CHECK_AGAIN);
+                Progress::Stay
+            }
+            (Step::Stop, Reply::Stopped(stopped)) => self.stopped(cx, now, &stopped),
+            (Step::Start, Reply::Started(containers)) => self.started(now, &containers),
+            (Step::Start, Reply::Verified(verified)) => self.started(now, &verified.containers),
+            (Step::Verify, Reply::Verified(verified)) => self.verified(cx, now, &verified),
+            (Step::Switch, Reply::Switched(current)) => {
+                let wanted = self.release().map(|release| &release.manifest.id);
+                if wanted == Some(&current) {
+                    Progress::Proved(None)
+                } else {
+                    Progress::Failed(Cause::unproved(format!("`current` is {} after the switch", current.short())))
+                }
+            }
+            (Step::Unlock, Reply::Done) if self.said_absent => {
+                self.said_absent = false;
+                self.free(cx, now, step)
+            }
+            (Step::Unlock, Reply::Done) => Progress::Proved(None),
+            (step, reply) => Progress::Failed(Cause::unproved(format!("an answer that does not belong to `{step}`: {reply:?}"))),
+        }
+    }
+
+    /// A look that failed is looked again, within the deadline; an order that failed has failed.
+    pub(super) fn call_failed(&mut self, now: Stamp, step: PlannedStep, error: ServerError) -> Progress {
+        let only_looked = match step.step {
+            Step::Verify | Step::Settle => true,
+            Step::Flip | Step::Back => self.flip_ordered,
+            _ => false,
+        };
+        if only_looked && !matches!(error, ServerError::Lost(_) | ServerError::Unreachable(_)) {
+            self.seen = error.to_string();
+            self.wait = Wait::Until(now + CHECK_AGAIN);
+            return Progress::Stay;
+        }
+        Progress::Failed(error.into())
+    }
+
+    pub(super) fn targets_ordered(&mut self, now: Stamp) -> Progress {
+        self.moments.flipped = Some(now);
+        Progress::Proved(None)
+    }
+
+    fn ask(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep, request: Request) -> Progress {
+        self.flip_ordered = matches!(request, Request::Look);
+        let left = (self.entered + step.deadline).since(now).max(Duration::from_secs(1));
+        self.wait = Wait::Ticket(cx.call(&self.plan.name, request, left));
+        Progress::Stay
+    }
+
+    fn check(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        match self.release() {
+            None => Progress::Failed(Cause::unproved("there is no release to verify")),
+            Some(release) => {
+                let release = release.manifest.id.clone();
+                self.ask(cx, now, step, Request::Verify { release })
+            }
+        }
+    }
+
+    pub(super) fn release(&self) -> Option<&ReleaseOnDisk> {
+        match &self.destination {
+            Destination::Release(release) => Some(release),
+            Destination::Nothing => None,
+        }
+    }
+
+    /// Whether traffic is taken away from it on this course: always on the way back, where it may have been in.
+    fn drains(&self) -> bool {
+        self.course == Course::RollBack || self.plan.starts_as.needs_drain()
+    }
+
+    pub(super) fn watches_its_stop(&self, plan: &Plan) -> bool {
+        plan.drain.by == DrainBy::Sigterm && self.drains() && self.course == Course::Forward && !self.plan.targets.is_empty()
+    }
+
+    pub(super) fn waits_to_register(&self, plan: &Plan) -> bool {
+        plan.drain.by == DrainBy::Deregister
+            && !self.flip_ordered
+            && self.own_groups().iter().any(|group| plan.groups.get(group).is_some_and(|numbers| numbers.by_address))
+    }
+
+    fn flip(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        if cx.setup.plan.drain.by == DrainBy::Deregister {
+            self.wait = Wait::Ticket(cx.register(&self.plan.name, self.plan.targets.clone(), false));
+            return Progress::Stay;
+        }
+        let progress = self.ask(cx, now, step, Request::Flip { drained: true });
+        self.flip_ordered = false;
+        progress
+    }
+
+    fn back(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        if cx.setup.plan.drain.by != DrainBy::Deregister {
+            return self.ask(cx, now, step, Request::Flip { drained: false });
+        }
+        if matches!(self.wait, Wait::Ticket(_)) || matches!(self.wait, Wait::Until(at) if now < at) {
+            return Progress::Stay;
+        }
+        if self.waits_to_register(&cx.setup.plan) && !judge::may_register(cx, &self.plan.targets, self.entered) {
+            self.seen = "targets that are addresses wait the deregistration delay out".into();
+            self.wait = Wait::Views;
+            return Progress::Stay;
+        }
+        self.flip_ordered = true;
+        self.wait = Wait::Ticket(cx.register(&self.plan.name, self.plan.targets.clone(), true));
+        Progress::Stay
+    }
+
+    fn unlock(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        let comes_in = self.plan.starts_as.comes_in();
+        let absence = match (self.course, &self.plan.starts_as) {
+            (Course::LeaveOut, _) => {
+                let reason = self.causes.first().map_or_else(String::new, |cause| cause.message.clone());
+                Some(Some(Absence { reason, ends_when_verified: true, since: 0 }))
+            }
+            (Course::Forward | Course::RollBack | Course::Finish, StartsAs::LeftOut(_)) if comes_in => Some(None),
+            _ => None,
+        };
+        match absence {
+            Some(absence) => {
+                self.said_absent = true;
+                let progress = self.ask(cx, now, step, Request::Absent { absence });
+                self.flip_ordered = false;
+                progress
+            }
+            None => self.free(cx, now, step),
+        }
+    }
+
+    fn free(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        let record = match self.causes.first() {
+            None => "deployed".to_owned(),
+            Some(cause) => format!("{:?}: {}", self.course, cause.message),
+        };
+        self.ask(cx, now, step, Request::Unlock { record })
+    }
+
+    fn sighted(&mut self, now: Stamp, sighting: &Sighting, health: u16, real: bool) -> Progress {
+        match judge::sighting(sighting, health, real) {
+            Ok(()) => Progress::Proved(None),
+            Err(seen) => {
+                self.seen = seen;
+                self.wait = Wait::Until(now + LOOK_AGAIN);
+                Progress::Stay
+            }
+        }
+    }
+
+    fn guard(&mut self, cx: &Cx<'_>) -> Progress {
+        match judge::guard(cx, self, self.entered) {
+            None => {
+                self.seen = judge::silence(cx, &self.own_groups());
+                Progress::Stay
+            }
+            Some(Err(cause)) => Progress::Failed(cause),
+            Some(Ok(())) => Progress::Proved(None),
+        }
+    }
+
+    fn guard_again(&mut self, cx: &Cx<'_>) -> Progress {
+        let proved = self.guard(cx);
+        let watched = self.drains() && cx.setup.plan.drain.by != DrainBy::Sigterm;
+        if !matches!(proved, Progress::Proved(_)) || !watched || cx.setup.plan.unguarded {
+            return proved;
+        }
+        match judge::first_not(cx, self, self.entered, Targets::Out) {
+            None => proved,
+            Some(seen) => Progress::Failed(Cause::unproved(format!("it is back in rotation: {seen}"))),
+        }
+    }
+
+    /// Notes which targets turned, and forgets those that turned back; the guard looks on.
+    fn watch_out(&mut self, cx: &Cx<'_>, now: Stamp, wanted: Targets) -> Option<Cause> {
+        let since = if wanted == Targets::Out { self.moments.flipped.unwrap_or(self.entered) } else { self.entered };
+        let mut wrong = None;
+        for target in self.plan.targets.clone() {
+            let Some(poll) = cx.polls.get(&target.group) else { continue };
+            if let Some(why) = &poll.refused {
+                return Some(Cause::unproved(format!("the balancer refused: {why}")));
+            }
+            if cx.polls.since(&target.group, since).is_none() {
+                if let Some(why) = &poll.unknown {
+                    self.seen = format!("the balancer gave no answer: {why}");
+                }
+                continue;
+            }
+            match judge::target(cx, self, &target, since, wanted) {
+                Ok(()) => {
+                    self.moments.turned.entry(target).or_insert(now);
+                }
+                Err(seen) => {
+                    self.moments.turned.remove(&target);
+                    if seen.wrong {
+                        wrong = Some(seen.what.clone());
+                    }
+                    self.seen = seen.what;
+                }
+            }
+        }
+        self.broke(cx, now, wrong)
+    }
+
+    /// A drained server that answers its health check with anything but our 503 has broken; one such answer may be a blip.
+    fn broke(&mut self, cx: &Cx<'_>, now: Stamp, wrong: Option<String>) -> Option<Cause> {
+        let Some(what) = wrong else {
+            self.moments.wrong_since = None;
+            return None;
+        };
+        let since = *self.moments.wrong_since.get_or_insert(now);
+        let patience = judge::longest(cx, &self.own_groups(), |n| n.settings.interval + n.settings.timeout);
+        (now.since(since) >= patience).then(|| Cause::unproved(format!("it broke while it was drained: {what}")))
+    }
+
+    fn all_turned(&self) -> bool {
+        self.plan.targets.iter().all(|target| self.moments.turned.contains_key(target))
+    }
+
+    fn guard_meanwhile(&self, cx: &Cx<'_>) -> Option<Cause> {
+        if self.course != Course::Forward {
+            return None;
+        }
+        match judge::guard(cx, self, self.moments.flipped.unwrap_or(self.entered)) {
+            Some(Err(cause)) => Some(cause),
+            _ => None,
+        }
+    }
+
+    fn look_out(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
+        self.moments.flipped.get_or_insert(now);
+        if let Some(cause) = self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)) {
+            return Progress::Failed(cause);
+        }
+        if !self.all_turned() {
+            return Progress::Stay;
+        }
+        if cx.setup.plan.drain.by == DrainBy::Deregister {
+            let until = self.moments.flipped.unwrap_or(now) + DEREGISTERED_FOR;
+            if now < until {
+                self.wait = Wait::Until(until);
+                return Progress::Stay;
+            }
+        }
+        Progress::Proved(Some(format!("{} of {} targets out", self.moments.turned.len(), self.plan.targets.len())))
+    }
+
+    /// When the settle is over, as far as the clock alone decides.
+    pub(super) fn settle_ends(&self) -> Option<Stamp> {
+        self.step().filter(|step| matches!(step.step, Step::Settle | Step::SettleIn))?;
+        self.moments.settle_until
+    }
+
+    fn look_settle(&mut self, cx: &mut Cx<'_>, now: Stamp, due: bool) -> Progress {
+        let drain = &cx.setup.plan.drain;
+        let drained = self.drains();
+        if drained {
+            if let Some(cause) = self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)) {
+                return Progress::Failed(cause);
+            }
+        }
+        let counts = drain.counter.is_some() && drained;
+        if counts && (due || self.wait == Wait::Views) {
+            self.wait = Wait::Ticket(cx.call(&self.plan.name, Request::Count, CHECK_AGAIN * 5));
+        }
+        if drained && !self.all_turned() {
+            self.moments.settle_until = None;
+            return Progress::Stay;
+        }
+        let mut ends = if drained { self.moments.flipped.unwrap_or(self.entered) + drain.serve } else { self.entered };
+        for target in &self.plan.targets {
+            let Some(numbers) = cx.setup.plan.groups.get(&target.group) else { continue };
+            let from = if drained { self.moments.turned.get(target).copied().unwrap_or(now) } else { self.entered };
+            ends = ends.max(from + numbers.settle_out(drain));
+        }
+        self.moments.settle_until = Some(ends);
+        if now < ends {
+            return Progress::Stay;
+        }
+        self.moments.settle_until = None;
+        let silence = judge::longest(cx, &self.own_groups(), |n| n.settings.interval + n.settings.timeout);
+        match self.moments.counted {
+            _ if !counts => Progress::Proved(None),
+            Some((count, since)) if now.since(since) >= silence => Progress::Proved(Some(format!("silent at {count} requests"))),
+            Some((count, _)) => {
+                self.seen = format!("the server still counts requests ({count})");
+                Progress::Stay
+            }
+            None => {
+                self.seen = "the server's own count could not be read".into();
+                Progress::Stay
+            }
+        }
+    }
+
+    fn counted(&mut self, now: Stamp, count: Option<u64>) {
+        match (count, self.moments.counted) {
+            (None, _) => self.moments.counted = None,
+            (Some(count), Some((before, _))) if count == before => {}
+            (Some(count), _) => self.moments.counted = Some((count, now)),
+        }
+    }
+
+    fn stopped(&mut self, cx: &mut Cx<'_>, now: Stamp, stopped: &Stopped) -> Progress {
+        for container in stopped.stopped.iter().filter(|c| c.exit_code == KILLED) {
+            let what = format!("{} did not stop by itself and was killed after {}", container.name, show_duration(container.took));
+            cx.warn(&self.plan.name, what);
+        }
+        if let Some(alive) = judge::first_alive(&stopped.left) {
+            return Progress::Failed(Cause::unproved(format!("{} still runs after the stop", alive.name)));
+        }
+        if self.watches_its_stop(&cx.setup.plan) {
+            if let Some(cause) = self.watch_out(cx, now, Targets::Out) {
+                return Progress::Failed(cause);
+            }
+            let settled = self.plan.targets.iter().all(|target| {
+                let numbers = cx.setup.plan.groups.get(&target.group);
+                let turned = self.moments.turned.get(target);
+                numbers.zip(turned).is_some_and(|(n, at)| now >= *at + n.settle_out(&cx.setup.plan.drain))
+            });
+            if !settled {
+                let after = show_duration(now.since(self.entered));
+                return Progress::Failed(Cause {
+                    hint: Some("let the app answer 503 and serve on for longer after SIGTERM, or drain by file".into()),
+                    ..Cause::unproved(format!("the app left {after} after SIGTERM, before the balancer had let go of it"))
+                });
+            }
+        }
+        self.stopped = true;
+        let slowest = stopped.stopped.iter().max_by_key(|c| c.took);
+        Progress::Proved(slowest.map(|c| format!("{} took {}", c.name, show_duration(c.took))))
+    }
+
+    fn started(&mut self, now: Stamp, containers: &[crate::fleet::model::Container]) -> Progress {
+        let Some(release) = self.release() else { return Progress::Failed(Cause::unproved("there is no release to start")) };
+        match judge::containers(release, containers) {
+            Ok(()) => Progress::Proved(None),
+            Err(cause) if cause.kind == CauseKind::Gone => {
+                self.seen = cause.message;
+                self.wait = Wait::Until(now + CHECK_AGAIN);
+                Progress::Stay
+            }
+            Err(cause) => Progress::Failed(cause),
+        }
+    }
+
+    fn verified(&mut self, cx: &mut Cx<'_>, now: Stamp, verified: &Verified) -> Progress {
+        let Some(release) = self.release() else { return Progress::Failed(Cause::unproved("there is no release to verify")) };
+        let restarts: u32 = verified.containers.iter().map(|c| c.restarts).sum();
+        let restarted = self.restarts.is_some_and(|before| restarts > before);
+        let judged = judge::services(&cx.setup.fleet, release, verified);
+        self.restarts = Some(restarts);
+        self.wait = Wait::Until(now + CHECK_AGAIN);
+        match judged {
+            Err(cause) if cause.kind != CauseKind::Gone => return Progress::Failed(cause),
+            Err(cause) => {
+                self.moments.steady_since = None;
+                self.seen = cause.message;
+                if !cause.output.is_empty() {
+                    cx.waiting(&self.plan.name, Step::Verify, &self.seen);
+                    self.log = cause.output;
+                }
+                return Progress::Stay;
+            }
+            Ok(()) if restarted => {
+                self.moments.steady_since = None;
+                self.seen = format!("containers are restarted ({restarts} times so far)");
+                return Progress::Stay;
+            }
+            Ok(()) => {}
+        }
+        let stable = if self.is_final_check { Duration::ZERO } else { cx.setup.plan.rolling.stable };
+        let since = *self.moments.steady_since.get_or_insert(now);
+        if now.since(since) >= stable {
+            return Progress::Proved(Some(format!("{} services", verified.services.len())));
+        }
+        self.wait = Wait::Until((now + CHECK_AGAIN).min(since + stable));
+        Progress::Stay
+    }
+
+    fn look_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
+        if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
+            return Progress::Failed(cause);
+        }
+        if self.all_turned() { Progress::Proved(None) } else { Progress::Stay }
+    }
+
+    fn look_settle_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
+        if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
+            return Progress::Failed(cause);
+        }
+        if !self.all_turned() {
+            self.moments.settle_until = None;
+            return Progress::Stay;
+        }
+        let ends = self.plan.targets.iter().filter_map(|target| {
+            let numbers = cx.setup.plan.groups.get(&target.group)?;
+            Some(self.moments.turned.get(target).copied()?.max(self.entered) + numbers.settle_in(&cx.setup.plan.drain))
+        });
+        let ends = ends.max().unwrap_or(now);
+        self.moments.settle_until = Some(ends);
+        if now < ends { Progress::Stay } else { Progress::Proved(None) }
+    }
+}
+
+/// Whether a state means that the balancer sends nothing there on purpose.
+pub(super) fn is_gone(state: &TargetState) -> bool {
+    matches!(state, TargetState::Unused)
+}

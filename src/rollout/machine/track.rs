@@ -1,0 +1,492 @@
+//! One server's way through its steps: forward, and on every other course when something is not proved.
+
+use super::polls::Polls;
+use super::{Cx, secs};
+use crate::clock::Stamp;
+use crate::event::{Course, Event, ServerOutcome, StepState, Took};
+use crate::fleet::model::{GroupName, OnFailure, ReleaseOnDisk, TargetRef};
+use crate::fleet::plan::{Plan, PlannedStep, ServerPlan, StartsAs, Step, Undo};
+use crate::rollout::port::{BalancerError, ServerError};
+use crate::server::wire::Reply;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// What a step waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It has not begun.
+    Begin,
+    /// A server's or the balancer's answer to one order.
+    Ticket(u64),
+    /// A moment.
+    Until(Stamp),
+    /// The balancer's word about the groups.
+    Views,
+}
+
+/// Whether a step is proved.
+#[derive(Debug)]
+pub(super) enum Progress {
+    Stay,
+    Proved(Option<String>),
+    Failed(Cause),
+}
+
+/// Why a step failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub(super) kind: CauseKind,
+    pub(super) step: Option<Step>,
+    pub(super) message: String,
+    pub(super) hint: Option<String>,
+    pub(super) output: Vec<String>,
+}
+
+/// Kinds that somebody decides on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CauseKind {
+    /// The server lock is somebody else's.
+    Held,
+    /// The guard says no.
+    Guard,
+    /// Not proved.
+    Unproved,
+    /// The server is gone or the connection to it.
+    Gone,
+    /// SIGINT or SIGTERM.
+    Interrupted,
+}
+
+impl Cause {
+    pub(super) fn new(kind: CauseKind, message: impl Into<String>) -> Self {
+        Self { kind, step: None, message: message.into(), hint: None, output: Vec::new() }
+    }
+
+    pub(super) fn unproved(message: impl Into<String>) -> Self {
+        Self::new(CauseKind::Unproved, message)
+    }
+}
+
+impl From<ServerError> for Cause {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Failed(failure) => Self {
+                hint: failure.hint,
+                output: failure.output,
+                ..Self::new(CauseKind::Unproved, failure.message)
+            },
+            ServerError::Late(_) => Self::unproved(error.to_string()),
+            ServerError::Lost(_) | ServerError::Unreachable(_) => Self::new(CauseKind::Gone, error.to_string()),
+        }
+    }
+}
+
+/// What the server is to run.
+#[derive(Debug, Clone)]
+pub(super) enum Destination {
+    /// This release.
+    Release(Box<ReleaseOnDisk>),
+    /// None that we know of.
+    Nothing,
+}
+
+/// When things happened.
+#[derive(Debug, Default)]
+pub(super) struct Moments {
+    pub(super) locked: Option<Stamp>,
+    pub(super) flipped: Option<Stamp>,
+    /// When each target was first seen out, or healthy again.
+    pub(super) turned: BTreeMap<TargetRef, Stamp>,
+    pub(super) started: Option<Stamp>,
+    pub(super) steady_since: Option<Stamp>,
+    pub(super) in_again: Option<Stamp>,
+    /// Since when a target has been unhealthy for another reason than our flip.
+    pub(super) wrong_since: Option<Stamp>,
+    /// When the settle is over, as far as the clock alone decides.
+    pub(super) settle_until: Option<Stamp>,
+    /// The last change of the server's own request counter.
+    pub(super) counted: Option<(u64, Stamp)>,
+}
+
+/// One server's way.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub(super) plan: ServerPlan,
+    pub(super) course: Course,
+    pub(super) steps: VecDeque<PlannedStep>,
+    pub(super) entered: Stamp,
+    pub(super) wait: Wait,
+    pub(super) destination: Destination,
+    pub(super) moments: Moments,
+    pub(super) took: Took,
+    pub(super) outcome: Option<ServerOutcome>,
+    pub(super) causes: Vec<Cause>,
+    /// What was last seen, for whoever asks why it takes so long.
+    pub(super) seen: String,
+    /// The last log lines of services whose check did not pass.
+    pub(super) log: Vec<String>,
+    pub(super) restarts: Option<u32>,
+    pub(super) locked: bool,
+    pub(super) stopped: bool,
+    pub(super) said_absent: bool,
+    pub(super) is_final_check: bool,
+    pub(super) flip_ordered: bool,
+}
+
+impl Track {
+    pub(super) fn new(plan: ServerPlan, course: Course, destination: Destination, now: Stamp) -> Self {
+        let steps = plan.steps.iter().copied().collect();
+        Self {
+            plan,
+            course,
+            steps,
+            entered: now,
+            wait: Wait::Begin,
+            destination,
+            moments: Moments::default(),
+            took: Took::default(),
+            outcome: None,
+            causes: Vec::new(),
+            seen: String::new(),
+            log: Vec::new(),
+            restarts: None,
+            locked: false,
+            stopped: false,
+            said_absent: false,
+            is_final_check: false,
+            flip_ordered: false,
+        }
+    }
+
+    pub(super) fn final_check(mut self) -> Self {
+        self.is_final_check = true;
+        self
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// Whether it ended otherwise than planned.
+    pub(super) fn failed(&self) -> bool {
+        !self.causes.is_empty()
+    }
+
+    pub(super) fn takes(&self, ticket: u64) -> bool {
+        self.wait == Wait::Ticket(ticket)
+    }
+
+    pub(super) fn step(&self) -> Option<PlannedStep> {
+        self.steps.front().copied()
+    }
+
+    pub(super) fn own_groups(&self) -> BTreeSet<GroupName> {
+        self.plan.targets.iter().map(|target| target.group.clone()).collect()
+    }
+
+    pub(super) fn wake(&self) -> Option<Stamp> {
+        if self.is_done() {
+            return None;
+        }
+        let deadline = self.step().map(|step| self.entered + step.deadline);
+        let wait = match self.wait {
+            Wait::Until(at) => Some(at),
+            Wait::Begin => Some(self.entered),
+            Wait::Ticket(_) | Wait::Views => None,
+        };
+        let settled = self.settle_ends();
+        [deadline, wait, settled].into_iter().flatten().min()
+    }
+
+    /// Which groups this track wants to hear about, and from when on.
+    pub(super) fn wants(&self, plan: &Plan, polls: &Polls) -> Vec<(GroupName, Stamp)> {
+        let Some(step) = self.step().filter(|_| !self.is_done()) else { return Vec::new() };
+        let not_before = |group: &GroupName| -> Option<Stamp> {
+            let numbers = plan.groups.get(group)?;
+            match step.step {
+                Step::Guard | Step::GuardAgain => polls.since(group, self.entered).is_none().then_some(self.entered),
+                Step::Out => Some(self.moments.flipped.unwrap_or(self.entered) + numbers.out_earliest(&plan.drain)),
+                Step::Settle | Step::SettleIn => Some(self.last_answer(polls, group) + Duration::from_secs(2)),
+                Step::In => Some(self.entered + crate::fleet::timing::in_earliest(&numbers.settings)),
+                Step::Stop if self.watches_its_stop(plan) => Some(self.entered + numbers.out_earliest(&plan.drain)),
+                Step::Back if self.waits_to_register(plan) => Some(self.entered),
+                _ => None,
+            }
+        };
+        self.own_groups().into_iter().filter_map(|group| not_before(&group).map(|at| (group, at))).collect()
+    }
+
+    fn last_answer(&self, polls: &Polls, group: &GroupName) -> Stamp {
+        polls.get(group).and_then(|poll| poll.view.as_ref()).map_or(self.entered, |(asked, _)| (*asked).max(self.entered))
+    }
+
+    pub(super) fn on_reply(&mut self, cx: &mut Cx<'_>, now: Stamp, result: Result<Reply, ServerError>) {
+        let Some(step) = self.step() else { return };
+        let progress = match result {
+            Ok(reply) => self.replied(cx, now, step, reply),
+            Err(error) => self.call_failed(now, step, error),
+        };
+        self.settle_progress(cx, now, progress);
+    }
+
+    pub(super) fn on_targets(&mut self, cx: &mut Cx<'_>, now: Stamp, result: Result<(), BalancerError>) {
+        let progress = match result {
+            Ok(()) => self.targets_ordered(now),
+            Err(BalancerError::Unknown(why)) => {
+                self.seen = format!("the balancer gave no answer: {why}");
+                self.wait = Wait::Until(now + Duration::from_secs(2));
+                self.flip_ordered = false;
+                Progress::Stay
+            }
+            Err(BalancerError::Refused(why)) => Progress::Failed(Cause::unproved(format!("the balancer refused: {why}"))),
+        };
+        self.settle_progress(cx, now, progress);
+    }
+
+    /// Moves as far as it goes without news.
+    pub(super) fn advance(&mut self, cx: &mut Cx<'_>, now: Stamp) {
+        while let Some(step) = self.step().filter(|_| !self.is_done()) {
+            let begin = self.wait == Wait::Begin;
+            if begin {
+                self.announce(cx, step);
+                self.wait = Wait::Views;
+            }
+            let before = (self.steps.len(), self.course);
+            let mut progress = if begin { self.begin(cx, now, step) } else { self.look(cx, now, step) };
+            if matches!(progress, Progress::Stay) && now >= self.entered + step.deadline {
+                progress = Progress::Failed(self.too_late(step));
+            }
+            self.settle_progress(cx, now, progress);
+            if before == (self.steps.len(), self.course) && self.wait != Wait::Begin {
+                return;
+            }
+        }
+    }
+
+    fn announce(&self, cx: &mut Cx<'_>, step: PlannedStep) {
+        cx.say(Event::Step {
+            server: self.plan.name.clone(),
+            step: step.step,
+            course: self.course,
+            state: StepState::Began,
+            seconds: secs(step.expected),
+            detail: None,
+        });
+    }
+
+    fn too_late(&self, step: PlannedStep) -> Cause {
+        let within = crate::fleet::model::show_duration(step.deadline);
+        let seen = if self.seen.is_empty() { "nothing was seen".to_owned() } else { self.seen.clone() };
+        Cause { output: self.log.clone(), ..Cause::unproved(format!("`{}` was not proved within {within}: {seen}", step.step)) }
+    }
+
+    fn settle_progress(&mut self, cx: &mut Cx<'_>, now: Stamp, progress: Progress) {
+        let Some(step) = self.step() else { return };
+        let took = secs(now.since(self.entered));
+        let tell = |state, detail| Event::Step {
+            server: self.plan.name.clone(),
+            step: step.step,
+            course: self.course,
+            state,
+            seconds: took,
+            detail,
+        };
+        match progress {
+            Progress::Stay => {}
+            Progress::Proved(detail) => {
+                cx.say(tell(StepState::Proved, detail));
+                self.note_taken(step.step, now);
+                self.steps.pop_front();
+                self.enter(now);
+                if self.steps.is_empty() {
+                    self.finish(cx);
+                }
+            }
+            Progress::Failed(mut cause) => {
+                cause.step = Some(step.step);
+                cx.say(tell(StepState::Failed, Some(cause.message.clone())));
+                self.undo(cx, now, step, cause);
+            }
+        }
+    }
+
+    fn enter(&mut self, now: Stamp) {
+        self.entered = now;
+        self.wait = Wait::Begin;
+        self.seen.clear();
+        self.moments.wrong_since = None;
+        self.moments.counted = None;
+        self.moments.settle_until = None;
+        self.flip_ordered = false;
+        if self.step().is_some_and(|step| matches!(step.step, Step::Out | Step::In)) {
+            self.moments.turned.clear();
+        }
+    }
+
+    fn note_taken(&mut self, step: Step, now: Stamp) {
+        if self.course != Course::Forward || self.is_final_check {
+            return;
+        }
+        let took = Some(secs(now.since(self.entered)));
+        match step {
+            Step::Out => self.took.out = self.moments.flipped.map(|flipped| secs(now.since(flipped))),
+            Step::Settle => self.took.settle_out = took,
+            Step::Stop => self.took.stop = took,
+            Step::Verify => {
+                self.took.stable = self.moments.steady_since.map(|since| secs(now.since(since)));
+                self.took.start =
+                    self.moments.started.zip(self.moments.steady_since).map(|(from, to)| secs(to.since(from)));
+            }
+            Step::In => self.took.in_ = took,
+            Step::SettleIn => {
+                self.took.settle_in = took;
+                self.moments.in_again = Some(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_course(&mut self, now: Stamp, course: Course, steps: Vec<PlannedStep>) {
+        self.course = course;
+        self.steps = steps.into();
+        self.enter(now);
+    }
+
+    /// What undoes a step that was not proved.
+    fn undo(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep, cause: Cause) {
+        self.causes.push(cause);
+        if self.is_final_check {
+            self.outcome = Some(ServerOutcome::Unknown);
+            return;
+        }
+        match self.course {
+            Course::Forward => self.undo_forward(cx, now, step),
+            Course::RollBack | Course::LeaveStopped => self.leave_out(cx, now),
+            // Whatever of these fails, the rest is still tried: a lock that stays is worse than a step that failed.
+            Course::FlipBack | Course::Finish | Course::LeaveOut => {
+                self.steps.pop_front();
+                self.enter(now);
+                if self.steps.is_empty() {
+                    self.finish(cx);
+                }
+            }
+        }
+    }
+
+    fn undo_forward(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) {
+        match step.step.undo() {
+            Undo::Nothing => {
+                let unlock = self.locked && step.step != Step::Unlock;
+                let steps = if unlock { self.pick(&[Step::Unlock]) } else { Vec::new() };
+                self.take_course(now, Course::FlipBack, steps);
+                if self.steps.is_empty() {
+                    self.finish(cx);
+                }
+            }
+            Undo::FlipBack => {
+                let back: &[Step] = if self.plan.starts_as.needs_drain() { &[Step::Back, Step::Unlock] } else { &[Step::Unlock] };
+                self.take_course(now, Course::FlipBack, self.pick(back));
+            }
+            Undo::RollBack if cx.setup.plan.rolling.on_failure == OnFailure::Halt && !self.interrupted() => self.leave_out(cx, now),
+            Undo::RollBack => self.roll_back(cx, now, step.step),
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        self.causes.iter().any(|cause| cause.kind == CauseKind::Interrupted)
+    }
+
+    fn roll_back(&mut self, cx: &mut Cx<'_>, now: Stamp, failed: Step) {
+        let Some(previous) = cx.setup.previous.get(&self.plan.name) else {
+            self.destination = Destination::Nothing;
+            let steps = self.pick(&[Step::Stop, Step::Unlock]);
+            self.take_course(now, Course::LeaveStopped, steps);
+            return;
+        };
+        self.destination = Destination::Release(Box::new(previous.clone()));
+        let facts = cx.setup.plan.drain.by.facts();
+        let exposed = failed >= Step::Back || (failed >= Step::Verify && !facts.survives_restart);
+        let mut steps: Vec<Step> = Vec::new();
+        if exposed && !self.plan.targets.is_empty() && self.plan.starts_as.comes_in() {
+            steps.extend([Step::Flip, Step::Out, Step::Settle]);
+        }
+        if failed != Step::Stop {
+            steps.push(Step::Stop);
+        }
+        steps.extend([Step::Start, Step::Verify, Step::Switch, Step::Back, Step::In, Step::SettleIn, Step::Unlock]);
+        let steps = self.pick(&steps);
+        self.take_course(now, Course::RollBack, steps);
+    }
+
+    fn leave_out(&mut self, cx: &mut Cx<'_>, now: Stamp) {
+        let flip = !self.plan.targets.is_empty() && cx.setup.plan.drain.by != crate::fleet::model::DrainBy::Sigterm;
+        let steps = if flip { self.pick(&[Step::Flip, Step::Unlock]) } else { self.pick(&[Step::Unlock]) };
+        self.take_course(now, Course::LeaveOut, steps);
+    }
+
+    /// The planned numbers of these steps; a step that this server's plan does not have gets those of a look.
+    fn pick(&self, steps: &[Step]) -> Vec<PlannedStep> {
+        let has_targets = !self.plan.targets.is_empty() && self.plan.starts_as.comes_in();
+        steps
+            .iter()
+            .filter(|step| has_targets || !matches!(step, Step::Back | Step::In | Step::SettleIn | Step::Out | Step::Settle))
+            .map(|step| {
+                self.plan.step(*step).copied().unwrap_or(PlannedStep {
+                    step: *step,
+                    expected: Duration::from_millis(500),
+                    deadline: Duration::from_secs(60),
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn interrupt(&mut self, cx: &mut Cx<'_>, now: Stamp) {
+        let Some(step) = self.step().filter(|_| !self.is_done() && self.course == Course::Forward) else { return };
+        if self.is_final_check || step.step == Step::Unlock {
+            return;
+        }
+        let cause = Cause { step: Some(step.step), ..Cause::new(CauseKind::Interrupted, "interrupted") };
+        if step.step >= Step::Back {
+            self.causes.push(cause);
+            let steps = self.pick(if step.step == Step::Back { &[Step::Back, Step::Unlock] } else { &[Step::Unlock] });
+            self.take_course(now, Course::Finish, steps);
+        } else {
+            self.undo(cx, now, step, cause);
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Cx<'_>) {
+        let undo_failed = self.causes.len() > 1;
+        let outcome = match self.course {
+            _ if self.is_final_check => ServerOutcome::Deployed,
+            Course::Forward | Course::Finish if !undo_failed => ServerOutcome::Deployed,
+            Course::FlipBack if !self.locked => ServerOutcome::Untouched,
+            Course::FlipBack if !undo_failed => ServerOutcome::FlippedBack,
+            Course::RollBack => ServerOutcome::RolledBack,
+            Course::LeaveStopped => ServerOutcome::LeftStopped,
+            Course::LeaveOut => ServerOutcome::LeftOut,
+            Course::Forward | Course::Finish | Course::FlipBack => ServerOutcome::Unknown,
+        };
+        self.outcome = Some(outcome);
+        if !self.is_final_check {
+            let what = self.sentence(outcome);
+            cx.say(Event::ServerDone { server: self.plan.name.clone(), outcome, took: self.took, what });
+        }
+    }
+
+    /// What became of the server, for people.
+    pub(super) fn sentence(&self, outcome: ServerOutcome) -> String {
+        let previous = self.plan.previous.as_ref().map_or("what it ran before", |id| id.short());
+        match outcome {
+            ServerOutcome::Deployed if matches!(self.plan.starts_as, StartsAs::KeptOut(_)) => "runs the release and stays out of rotation".into(),
+            ServerOutcome::Deployed => "runs the release".into(),
+            ServerOutcome::Unchanged => "ran the release already".into(),
+            ServerOutcome::Untouched => "was not touched".into(),
+            ServerOutcome::FlippedBack => format!("runs {previous}; its health answers 200 again"),
+            ServerOutcome::RolledBack => format!("runs {previous} again"),
+            ServerOutcome::LeftStopped => "was empty before and is left stopped".into(),
+            ServerOutcome::LeftOut => "is left out of rotation, marked as a planned absence".into(),
+            ServerOutcome::Unknown => "is in a state that could not be learnt".into(),
+        }
+    }
+}
