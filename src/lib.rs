@@ -5,5 +5,6 @@ pub mod config;
 pub mod diag;
 pub mod event;
 pub mod fleet;
+pub mod lab;
 pub mod rollout;
 pub mod server;

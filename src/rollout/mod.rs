@@ -2,5 +2,6 @@
 //!
 //! Knows the words of the fleet and of the wire, never an adapter.
 
+pub mod driver;
 pub mod machine;
 pub mod port;

@@ -1,0 +1,3 @@
+//! The pretended balancer.
+
+pub mod model;

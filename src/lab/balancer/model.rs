@@ -1,0 +1,537 @@
+//! An ALB without a clock: several nodes, each with its own phase and its own view of every target.
+//!
+//! Time is an argument. Whoever owns the clock asks which checks are due, makes them and records the results; who
+//! sends a request asks a node to pick a target. The threshold machine is `fleet::health`.
+
+use crate::clock::Stamp;
+use crate::fleet::health::{Check, Checker, Verdict};
+use crate::fleet::model::{
+    GroupAttributes, GroupName, HealthSettings, OverrideState, TargetId, TargetReason, TargetState, TargetView, Zone,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// A target's place: (id, port).
+pub type Place = (TargetId, u16);
+
+/// How the API merges what the nodes think (not documented by AWS, so every rule must be survived).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Merge {
+    /// The first node that changes its mind is believed.
+    #[default]
+    First,
+    /// The last one is waited for.
+    Last,
+}
+
+/// How the pretended balancer is made.
+#[derive(Debug, Clone)]
+pub struct ModelSpec {
+    /// Every random choice comes from this.
+    pub seed: u64,
+    /// The zone of each node.
+    pub nodes: Vec<Zone>,
+    /// Checks come up to so much earlier or later, as a share of the interval.
+    pub jitter: f64,
+    /// From a node's decision to the API's answer.
+    pub api_lag: Duration,
+    /// How the API merges the nodes' views.
+    pub merge: Merge,
+    /// From `DeregisterTargets` to the last node that no longer picks the target (user reports: 10 to 25 s).
+    pub deregister_lag: Duration,
+    /// Questions per second that the API answers for long (AWS: 10), with four times as many at once.
+    pub api_rate: f64,
+}
+
+impl ModelSpec {
+    /// Nodes in these zones, with the figures of the user reports.
+    #[must_use]
+    pub fn new(seed: u64, nodes: Vec<Zone>) -> Self {
+        Self {
+            seed,
+            nodes,
+            jitter: 0.02,
+            api_lag: Duration::from_millis(500),
+            merge: Merge::First,
+            deregister_lag: Duration::from_secs(15),
+            api_rate: 10.0,
+        }
+    }
+}
+
+/// How a group is made.
+#[derive(Debug, Clone)]
+pub struct GroupSpec {
+    /// Its name.
+    pub name: GroupName,
+    /// Its default port.
+    pub port: u16,
+    /// The path of the health check.
+    pub path: String,
+    /// The port of the health check, where it is not the traffic port.
+    pub health_port: Option<u16>,
+    /// The numbers of the health check.
+    pub settings: HealthSettings,
+    /// Its attributes.
+    pub attributes: GroupAttributes,
+    /// Whether targets are addresses.
+    pub by_address: bool,
+}
+
+/// A health check that is to be made now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckOrder {
+    /// By which node.
+    pub node: usize,
+    /// In which group.
+    pub group: GroupName,
+    /// Of which target.
+    pub place: Place,
+    /// No answer by then is a failure.
+    pub timeout: Duration,
+}
+
+/// Where a node sends a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pick {
+    /// To this target.
+    Target {
+        /// Which.
+        place: Place,
+        /// Only because too few are healthy.
+        fail_open: bool,
+    },
+    /// There is none: 503.
+    None,
+}
+
+#[derive(Debug)]
+struct Group {
+    spec: GroupSpec,
+    targets: BTreeMap<Place, Target>,
+    next: Vec<u64>,
+    history: VecDeque<(Stamp, Vec<TargetView>)>,
+}
+
+#[derive(Debug)]
+struct Target {
+    zone: Option<Zone>,
+    shift: OverrideState,
+    deregistered: Option<Stamp>,
+    views: Vec<NodeView>,
+}
+
+#[derive(Debug)]
+struct NodeView {
+    checker: Checker,
+    next_check: Stamp,
+    pending: bool,
+}
+
+/// The balancer.
+#[derive(Debug)]
+pub struct Model {
+    spec: ModelSpec,
+    groups: BTreeMap<GroupName, Group>,
+    random: u64,
+    tokens: f64,
+    refilled: Stamp,
+}
+
+impl Model {
+    /// A balancer with groups and no targets.
+    #[must_use]
+    pub fn new(spec: ModelSpec, groups: Vec<GroupSpec>) -> Self {
+        let nodes = spec.nodes.len();
+        let (random, tokens) = (spec.seed.wrapping_mul(2).wrapping_add(1), spec.api_rate * 4.0);
+        let groups = groups
+            .into_iter()
+            .map(|g| (g.name.clone(), Group { spec: g, targets: BTreeMap::new(), next: vec![0; nodes], history: VecDeque::new() }))
+            .collect();
+        Self { spec, groups, random, tokens, refilled: Stamp::ZERO }
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.spec.nodes.len()
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupSpec> {
+        self.groups.values().map(|group| &group.spec)
+    }
+
+    /// A group's spec, for whoever changes its settings.
+    pub fn group_mut(&mut self, name: &GroupName) -> Option<&mut GroupSpec> {
+        self.groups.get_mut(name).map(|group| &mut group.spec)
+    }
+
+    /// A group's spec.
+    #[must_use]
+    pub fn group(&self, name: &GroupName) -> Option<&GroupSpec> {
+        self.groups.get(name).map(|group| &group.spec)
+    }
+
+    /// A number in `0.0..1.0` (splitmix64).
+    fn random(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
+        let share = (z >> 11) as f64 / (1u64 << 53) as f64;
+        share
+    }
+
+    /// Registers a target; each node begins to check it at its own phase. One that is being deregistered comes back.
+    pub fn register(&mut self, group: &GroupName, id: TargetId, port: Option<u16>, zone: Option<Zone>, now: Stamp) {
+        let phases: Vec<f64> = (0..self.nodes()).map(|_| self.random()).collect();
+        let Some(group) = self.groups.get_mut(group) else { return };
+        let place = (id, port.unwrap_or(group.spec.port));
+        if group.targets.get(&place).is_some_and(|target| target.deregistered.is_none()) {
+            return;
+        }
+        let settings = group.spec.settings;
+        let views = phases
+            .into_iter()
+            .map(|phase| NodeView {
+                checker: Checker::new(settings.unhealthy, settings.healthy),
+                next_check: now + settings.interval.mul_f64(phase),
+                pending: false,
+            })
+            .collect();
+        group.targets.insert(place, Target { zone, shift: OverrideState::None, deregistered: None, views });
+        self.remember(now);
+    }
+
+    /// Deregisters a target. AWS: one that is not registered at this port is a success that does nothing.
+    pub fn deregister(&mut self, group: &GroupName, id: &TargetId, port: Option<u16>, now: Stamp) {
+        let Some(group) = self.groups.get_mut(group) else { return };
+        let port = port.unwrap_or(group.spec.port);
+        if let Some(target) = group.targets.get_mut(&(id.clone(), port)) {
+            target.deregistered.get_or_insert(now);
+        }
+        self.remember(now);
+    }
+
+    /// Puts a zonal shift on a target, or takes it off.
+    pub fn shift(&mut self, group: &GroupName, place: &Place, shift: OverrideState, now: Stamp) {
+        if let Some(target) = self.groups.get_mut(group).and_then(|g| g.targets.get_mut(place)) {
+            target.shift = shift;
+        }
+        self.remember(now);
+    }
+
+    /// When the next check is due.
+    #[must_use]
+    pub fn next_check(&self) -> Option<Stamp> {
+        let views = self.groups.values().flat_map(|g| g.targets.values()).flat_map(|t| &t.views);
+        views.filter(|view| !view.pending).map(|view| view.next_check).min()
+    }
+
+    /// The checks that are due; each is answered by `record`. The cadence does not shift with slow answers.
+    pub fn due(&mut self, now: Stamp) -> Vec<CheckOrder> {
+        let mut orders = Vec::new();
+        let jitters: Vec<f64> = (0..16).map(|_| self.random() - 0.5).collect();
+        let jitter = self.spec.jitter;
+        for (name, group) in &mut self.groups {
+            let settings = group.spec.settings;
+            for (place, target) in &mut group.targets {
+                for (node, view) in target.views.iter_mut().enumerate() {
+                    if view.pending || view.next_check > now || target.deregistered.is_some() {
+                        continue;
+                    }
+                    let wobble = jitters[(orders.len() + node) % jitters.len()] * 2.0 * jitter;
+                    view.next_check = view.next_check + settings.interval.mul_f64(1.0 + wobble);
+                    if view.next_check <= now {
+                        view.next_check = now + settings.interval;
+                    }
+                    view.pending = true;
+                    orders.push(CheckOrder { node, group: name.clone(), place: place.clone(), timeout: settings.timeout });
+                }
+            }
+        }
+        orders
+    }
+
+    /// Takes a check's result in.
+    pub fn record(&mut self, order: &CheckOrder, check: Check, now: Stamp) {
+        let view = self
+            .groups
+            .get_mut(&order.group)
+            .and_then(|g| g.targets.get_mut(&order.place))
+            .and_then(|t| t.views.get_mut(order.node));
+        if let Some(view) = view {
+            view.pending = false;
+            view.checker.record(check);
+            self.remember(now);
+        }
+    }
+
+    /// What one node thinks of one target.
+    #[must_use]
+    pub fn verdict(&self, node: usize, group: &GroupName, place: &Place) -> Option<Verdict> {
+        Some(self.groups.get(group)?.targets.get(place)?.views.get(node)?.checker.verdict())
+    }
+
+    /// Whether every node thinks that every registered target is healthy.
+    #[must_use]
+    pub fn all_healthy(&self) -> bool {
+        self.groups.values().flat_map(|g| g.targets.values()).filter(|t| t.deregistered.is_none()).all(|target| {
+            target.views.iter().all(|view| view.checker.verdict() == Verdict::Healthy)
+        })
+    }
+
+    /// Whether any node may still pick a target: the promise is that nothing stops while it is true.
+    #[must_use]
+    pub fn may_be_picked(&self, group: &GroupName, place: &Place, now: Stamp) -> bool {
+        (0..self.nodes()).any(|node| self.candidates(node, group, now).0.contains(place))
+    }
+
+    /// The targets that a node chooses from, and whether it fails open.
+    fn candidates(&self, node: usize, group: &GroupName, now: Stamp) -> (Vec<Place>, bool) {
+        let Some(group) = self.groups.get(group) else { return (Vec::new(), false) };
+        let zone = &self.spec.nodes[node];
+        let lag = self.spec.deregister_lag;
+        let in_reach: Vec<(&Place, &Target)> = group
+            .targets
+            .iter()
+            .filter(|(_, t)| t.deregistered.is_none_or(|at| now < at + lag))
+            .filter(|(_, t)| t.shift == OverrideState::None)
+            .filter(|(_, t)| group.spec.attributes.cross_zone || t.zone.as_ref() == Some(zone))
+            .collect();
+        let healthy: Vec<Place> = in_reach
+            .iter()
+            .filter(|(_, t)| t.views[node].checker.verdict() == Verdict::Healthy)
+            .map(|(place, _)| (*place).clone())
+            .collect();
+        let count = u32::try_from(healthy.len()).unwrap_or(u32::MAX);
+        let registered = u64::try_from(in_reach.len()).unwrap_or(u64::MAX);
+        let attributes = &group.spec.attributes;
+        let percent_open = attributes.fail_open_percent.is_some_and(|p| u64::from(count) * 100 < u64::from(p) * registered);
+        if count < attributes.fail_open_count || percent_open {
+            return (in_reach.into_iter().map(|(place, _)| place.clone()).collect(), true);
+        }
+        (healthy, false)
+    }
+
+    /// Where a node sends a request, in turn.
+    pub fn pick(&mut self, node: usize, group: &GroupName, now: Stamp) -> Pick {
+        let (places, fail_open) = self.candidates(node, group, now);
+        let Some(group) = self.groups.get_mut(group) else { return Pick::None };
+        if places.is_empty() {
+            return Pick::None;
+        }
+        let turn = group.next[node];
+        group.next[node] = turn.wrapping_add(1);
+        let at = usize::try_from(turn % places.len() as u64).unwrap_or(0);
+        Pick::Target { place: places[at].clone(), fail_open }
+    }
+
+    /// One question to the API; false when the bucket is empty.
+    pub fn may_ask(&mut self, now: Stamp) -> bool {
+        let refill = now.since(self.refilled).as_secs_f64() * self.spec.api_rate;
+        self.tokens = (self.tokens + refill).min(self.spec.api_rate * 4.0);
+        self.refilled = now;
+        if self.tokens < 1.0 {
+            return false;
+        }
+        self.tokens -= 1.0;
+        true
+    }
+
+    /// What the API answers about a group's targets: merged, and as it was a lag ago.
+    #[must_use]
+    pub fn describe(&self, group: &GroupName, now: Stamp) -> Option<Vec<TargetView>> {
+        let group = self.groups.get(group)?;
+        let as_of = now - self.spec.api_lag;
+        let known = group.history.iter().rev().find(|(at, _)| *at <= as_of).or(group.history.front());
+        let mut views = known.map(|(_, views)| views.clone()).unwrap_or_default();
+        let delay = group.spec.attributes.deregistration_delay;
+        views.retain(|view| {
+            let target = group.targets.get(&(view.id.clone(), view.port));
+            target.is_some_and(|t| t.deregistered.is_none_or(|at| now < at + delay))
+        });
+        Some(views)
+    }
+
+    /// Whether an address that was deregistered must still wait its delay out (AWS user guide).
+    #[must_use]
+    pub fn is_draining(&self, group: &GroupName, id: &TargetId, port: Option<u16>, now: Stamp) -> bool {
+        let Some(group) = self.groups.get(group) else { return false };
+        let port = port.unwrap_or(group.spec.port);
+        let target = group.targets.get(&(id.clone(), port)).and_then(|t| t.deregistered);
+        target.is_some_and(|at| now < at + group.spec.attributes.deregistration_delay)
+    }
+
+    /// Writes the merged view down, where it changed.
+    fn remember(&mut self, now: Stamp) {
+        let merge = self.spec.merge;
+        for group in self.groups.values_mut() {
+            let views: Vec<TargetView> = group.targets.iter().map(|(place, target)| merged(place, target, merge)).collect();
+            if group.history.back().is_none_or(|(_, last)| *last != views) {
+                group.history.push_back((now, views));
+            }
+            while group.history.len() > 256 {
+                group.history.pop_front();
+            }
+        }
+    }
+}
+
+/// What the API says of one target.
+fn merged(place: &Place, target: &Target, merge: Merge) -> TargetView {
+    let count = |verdict| target.views.iter().filter(|view| view.checker.verdict() == verdict).count();
+    let (all, healthy, unhealthy) = (target.views.len(), count(Verdict::Healthy), count(Verdict::Unhealthy));
+    let failing = target.views.iter().any(|v| v.checker.verdict() == Verdict::Healthy && v.checker.last_failure().is_some());
+    let state = match merge {
+        _ if target.deregistered.is_some() => TargetState::Draining,
+        _ if healthy == all => TargetState::Healthy,
+        _ if unhealthy == all => TargetState::Unhealthy,
+        // Between the first and the last node: going out while the healthy ones fail their checks, coming in otherwise.
+        Merge::First if unhealthy > 0 && (failing || healthy == 0) => TargetState::Unhealthy,
+        Merge::First if healthy > 0 => TargetState::Healthy,
+        Merge::Last if unhealthy > 0 && !failing => TargetState::Unhealthy,
+        Merge::Last if healthy > 0 => TargetState::Healthy,
+        _ if unhealthy > 0 => TargetState::Unhealthy,
+        _ => TargetState::Initial,
+    };
+    let failure = target.views.iter().filter(|v| v.checker.verdict() == Verdict::Unhealthy).find_map(|v| v.checker.last_failure());
+    let (reason, description) = match &state {
+        TargetState::Unhealthy => explain(failure),
+        TargetState::Draining => (
+            Some(TargetReason::Other("Target.DeregistrationInProgress".into())),
+            Some("Target deregistration is in progress".to_owned()),
+        ),
+        TargetState::Initial => (
+            Some(TargetReason::Other("Elb.InitialHealthChecking".into())),
+            Some("Initial health checks in progress".to_owned()),
+        ),
+        _ => (None, None),
+    };
+    TargetView { id: place.0.clone(), port: place.1, zone: target.zone.clone(), state, reason, description, shift: target.shift.clone() }
+}
+
+fn explain(failure: Option<&TargetReason>) -> (Option<TargetReason>, Option<String>) {
+    let reason = failure.cloned().unwrap_or(TargetReason::ResponseCodeMismatch);
+    let description = match &reason {
+        TargetReason::ResponseCodeMismatch => "Health checks failed with these codes: [503]",
+        TargetReason::Timeout => "Request timed out",
+        TargetReason::FailedHealthChecks => "Health checks failed",
+        TargetReason::Other(_) => "Health checks failed due to an internal error",
+    };
+    (Some(reason), Some(description.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(nodes: usize, cross_zone: bool, percent: Option<u32>) -> (Model, GroupName) {
+        let zones = ["a", "b", "c"];
+        let spec = ModelSpec::new(7, (0..nodes).map(|n| Zone::from(zones[n % 3])).collect());
+        let group = GroupSpec {
+            name: "g".into(),
+            port: 80,
+            path: "/health".into(),
+            health_port: None,
+            settings: HealthSettings { interval: Duration::from_secs(5), timeout: Duration::from_secs(2), unhealthy: 2, healthy: 2 },
+            attributes: GroupAttributes {
+                cross_zone,
+                fail_open_count: 1,
+                fail_open_percent: percent,
+                deregistration_delay: Duration::from_secs(30),
+                slow_start: Duration::ZERO,
+            },
+            by_address: false,
+        };
+        let mut model = Model::new(spec, vec![group]);
+        for (n, id) in ["one", "two", "three"].iter().enumerate() {
+            model.register(&"g".into(), TargetId::from(*id), None, Some(Zone::from(zones[n])), Stamp::ZERO);
+        }
+        (model, "g".into())
+    }
+
+    fn run(model: &mut Model, from: u64, to: u64, failing: &[&str]) {
+        for tenth in from * 10..to * 10 {
+            let now = Stamp::at(Duration::from_millis(tenth * 100));
+            for order in model.due(now) {
+                let fails = failing.contains(&order.place.0.as_str());
+                let check = if fails { Check::Fail(TargetReason::ResponseCodeMismatch) } else { Check::Pass };
+                model.record(&order, check, now);
+            }
+        }
+    }
+
+    fn picked(model: &mut Model, node: usize, now: u64) -> std::collections::BTreeSet<String> {
+        (0..30)
+            .filter_map(|_| match model.pick(node, &"g".into(), Stamp::at(Duration::from_secs(now))) {
+                Pick::Target { place, .. } => Some(place.0.to_string()),
+                Pick::None => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_failing_target_leaves_every_node_within_the_bound() {
+        let (mut model, _) = model(3, true, None);
+        run(&mut model, 0, 6, &[]);
+        assert!(model.all_healthy());
+        run(&mut model, 6, 23, &["two"]);
+        for node in 0..3 {
+            assert_eq!(picked(&mut model, node, 23), ["one", "three"].map(String::from).into());
+        }
+    }
+
+    #[test]
+    fn the_nodes_do_not_turn_at_the_same_moment() {
+        let (mut model, group) = model(3, true, None);
+        run(&mut model, 0, 6, &[]);
+        let place = (TargetId::from("two"), 80);
+        let mut turned = std::collections::BTreeSet::new();
+        for second in 6..23 {
+            run(&mut model, second, second + 1, &["two"]);
+            for node in 0..3 {
+                if model.verdict(node, &group, &place) == Some(Verdict::Unhealthy) {
+                    turned.insert((node, second));
+                }
+            }
+        }
+        let firsts: std::collections::BTreeSet<_> = (0..3).filter_map(|n| turned.iter().find(|(node, _)| *node == n).map(|(_, s)| *s)).collect();
+        assert!(firsts.len() > 1, "{firsts:?}");
+    }
+
+    #[test]
+    fn with_none_healthy_every_target_gets_traffic() {
+        let (mut model, _) = model(2, true, None);
+        run(&mut model, 0, 6, &[]);
+        run(&mut model, 6, 23, &["one", "two", "three"]);
+        assert_eq!(picked(&mut model, 0, 23).len(), 3);
+    }
+
+    #[test]
+    fn with_cross_zone_off_one_server_per_zone_cannot_be_drained() {
+        let (mut model, _) = model(3, false, None);
+        run(&mut model, 0, 6, &[]);
+        run(&mut model, 6, 23, &["two"]);
+        assert_eq!(picked(&mut model, 1, 23), ["two".to_owned()].into());
+    }
+
+    #[test]
+    fn a_percentage_opens_the_gate_too() {
+        let (mut model, _) = model(2, true, Some(67));
+        run(&mut model, 0, 6, &[]);
+        run(&mut model, 6, 23, &["two"]);
+        assert_eq!(picked(&mut model, 0, 23).len(), 3, "two of three are 66.7 % and below 67 %");
+    }
+
+    #[test]
+    fn an_empty_bucket_refuses_and_fills_again() {
+        let (mut model, _) = model(1, true, None);
+        let now = Stamp::at(Duration::from_secs(1));
+        assert_eq!((0..100).filter(|_| model.may_ask(now)).count(), 40);
+        assert!(model.may_ask(now + Duration::from_secs(1)));
+    }
+}
