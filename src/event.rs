@@ -221,6 +221,8 @@ pub struct Summary {
     pub servers: usize,
     /// How each of them ended.
     pub each: BTreeMap<ServerName, ServerOutcome>,
+    /// How long each server's parts took, in the order in which they were worked on.
+    pub took: Vec<(ServerName, Took)>,
     /// What became of the requests; null where nobody measured.
     pub requests: Option<Requests>,
     /// From the first server's lock to the last `in`, in fleet time.

@@ -46,6 +46,7 @@ pub async fn drive<S: Server, B: Balancer>(
 ) -> Ending {
     let mut shell = Shell { ports, clock, sink, machine: Machine::new(setup), running: JoinSet::new(), answers: mpsc::unbounded_channel() };
     let mut interrupts = *outside.interrupts.borrow_and_update();
+    let (mut may_interrupt, mut may_lose) = (true, true);
     if shell.feed(Input::Tick) {
         return shell.machine.ending();
     }
@@ -53,19 +54,20 @@ pub async fn drive<S: Server, B: Balancer>(
         let wake = shell.machine.wake().unwrap_or_else(|| clock.now() + Duration::from_secs(1));
         let input = tokio::select! {
             biased;
-            changed = outside.interrupts.changed(), if interrupts < u32::MAX => {
-                interrupts = if changed.is_err() { u32::MAX } else { *outside.interrupts.borrow_and_update() };
+            changed = outside.interrupts.changed(), if may_interrupt => {
+                may_interrupt = changed.is_ok();
+                let before = std::mem::replace(&mut interrupts, *outside.interrupts.borrow_and_update());
                 match interrupts {
-                    u32::MAX => Input::Tick,
+                    now if now == before => Input::Tick,
                     1 => Input::Interrupt,
                     _ => return at_once(shell.machine.ending()),
                 }
             }
             Some(answer) = shell.answers.1.recv() => answer,
-            changed = outside.lost.changed() => match changed {
-                Ok(()) => Input::Lost(*outside.lost.borrow_and_update()),
-                Err(_) => { outside.lost = watch::channel(0).1; clock.sleep_until(wake).await; Input::Tick }
-            },
+            changed = outside.lost.changed(), if may_lose => {
+                may_lose = changed.is_ok();
+                Input::Lost(*outside.lost.borrow_and_update())
+            }
             () = clock.sleep_until(wake) => Input::Tick,
         };
         if shell.feed(input) {

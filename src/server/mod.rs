@@ -1,3 +1,15 @@
 //! What runs on a server, or speaks with what runs there.
+//!
+//! The floors above see only `wire` (messages) and `layout` (paths); `adapters::ssh` starts the agent and frames what
+//! is said to it.
 
+pub mod agent;
+pub mod compose;
+pub mod flock;
+pub mod frame;
+pub mod layout;
+mod probes;
+mod process;
+mod publish;
+pub mod run;
 pub mod wire;

@@ -15,6 +15,69 @@ use std::time::Duration;
 /// Format number of the messages; both sides must speak the same one.
 pub const FORMAT: u32 = 1;
 
+/// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
+pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
+
+/// What the deploying side sends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToAgent {
+    /// First of all.
+    Hello(Box<Context>),
+    /// An operation.
+    Request {
+        /// Comes back with the answer.
+        id: u64,
+        /// Which.
+        request: Request,
+    },
+    /// Still there.
+    Heartbeat,
+}
+
+/// What the agent sends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromAgent {
+    /// First of all, unasked.
+    Hello(AgentHello),
+    /// The answer to a request.
+    Reply {
+        /// To which.
+        id: u64,
+        /// The answer.
+        result: Result<Reply, Failure>,
+    },
+    /// Still there.
+    Heartbeat,
+}
+
+/// Who the agent is. Fields are only ever added, so that any two versions understand each other's hello.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentHello {
+    /// Format number of the messages it speaks.
+    pub format: u32,
+    /// Its version.
+    pub version: String,
+    /// Its architecture.
+    pub arch: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+impl AgentHello {
+    /// This build.
+    #[must_use]
+    pub fn own() -> Self {
+        Self {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            pid: std::process::id(),
+        }
+    }
+}
+
 /// Who runs and what for, as it is shown to whoever finds the lock held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -48,6 +111,35 @@ pub struct Blob {
     pub base64: String,
     /// Whether it is secret: mode 0600, never printed.
     pub secret: bool,
+}
+
+impl Blob {
+    /// A file that is not secret.
+    #[must_use]
+    pub fn text(name: &str, text: &str) -> Self {
+        Self::bytes(name, text.as_bytes(), false)
+    }
+
+    /// A file of these bytes.
+    #[must_use]
+    pub fn bytes(name: &str, bytes: &[u8], secret: bool) -> Self {
+        use base64::Engine;
+        Self { name: name.to_owned(), base64: base64::engine::general_purpose::STANDARD.encode(bytes), secret }
+    }
+
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// When what came over the wire is no base64.
+    pub fn decode(&self) -> Result<Vec<u8>, Failure> {
+        use base64::Engine;
+        base64::engine::general_purpose::STANDARD.decode(&self.base64).map_err(|error| Failure {
+            kind: FailureKind::Internal,
+            message: format!("{}: its bytes did not arrive whole ({error})", self.name),
+            hint: None,
+            output: Vec::new(),
+        })
+    }
 }
 
 /// An operation of a server.
@@ -248,4 +340,25 @@ pub enum FailureKind {
     NotLocked,
     /// Our own fault.
     Internal,
+}
+
+impl Failure {
+    /// A failure with nothing but its message.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, output: Vec::new() }
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the last lines that the failing command printed.
+    #[must_use]
+    pub fn output(mut self, lines: Vec<String>) -> Self {
+        self.output = lines;
+        self
+    }
 }

@@ -1,5 +1,13 @@
 //! A release: what is published, what it is called, and what must be true of the containers that run it.
 
+mod digest;
+mod pins;
+mod prune;
+
+pub use digest::{FileMark, as_written, canonical, digest, sha256_hex};
+pub use pins::{Definition, Refusal, read_definition};
+pub use prune::to_prune;
+
 use crate::fleet::model::{ReleaseId, ServiceName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,5 +58,20 @@ pub struct ServicePin {
     pub one_shot: bool,
 }
 
+/// The name of the resolved definition in a release's folder.
+pub const DEFINITION: &str = "compose.resolved.json";
+
 /// Compose's default grace period (Compose file reference, `stop_grace_period`).
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+
+/// Format number of a release's manifest.
+pub const MANIFEST_FORMAT: u32 = 1;
+
+/// The manifest's file name in a release's folder.
+pub const MANIFEST: &str = "manifest.json";
+
+/// Stands where `HANDOVER_RELEASE` is used while the definition has no digest yet.
+pub const PLACEHOLDER: &str = "@@HANDOVER_RELEASE@@";
+
+/// What Compose calls the variable.
+pub const RELEASE_VARIABLE: &str = "HANDOVER_RELEASE";

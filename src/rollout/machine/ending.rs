@@ -3,7 +3,7 @@
 use super::track::{Cause, CauseKind, Track};
 use super::{Machine, secs};
 use crate::diag::{Exit, Problem};
-use crate::event::{Floor, ServerOutcome};
+use crate::event::{Floor, ServerOutcome, Took};
 use crate::fleet::model::ServerName;
 use crate::fleet::timing;
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ pub struct Ending {
     pub problem: Option<Problem>,
     /// How each server ended.
     pub each: BTreeMap<ServerName, ServerOutcome>,
+    /// How long each server's parts took, in the order in which they were worked on.
+    pub took: Vec<(ServerName, Took)>,
     /// From the first server's lock to the last `in`, in seconds.
     pub seconds: f64,
     /// The terms of what it takes at the least.
@@ -31,7 +33,9 @@ pub(super) fn ending(machine: &Machine) -> Ending {
         (Some(from), Some(to)) => secs(to.since(from)),
         _ => 0.0,
     };
-    Ending { outcome, problem, each, seconds, floor: floor(machine) }
+    let worked = machine.finished.iter().filter(|track| !track.is_final_check);
+    let took = worked.map(|track| (track.plan.name.clone(), track.took)).collect();
+    Ending { outcome, problem, each, took, seconds, floor: floor(machine) }
 }
 
 fn each(machine: &Machine) -> BTreeMap<ServerName, ServerOutcome> {

@@ -93,7 +93,8 @@ impl Track {
             }
             (Step::Flip, Reply::Done) => {
                 self.moments.flipped = Some(now);
-                if self.course == Course::LeaveOut || !self.drains() {
+                if self.course != Course::Forward || !self.drains() {
+                    // What is broken cannot show its 503; the balancer's own word follows.
                     return Progress::Proved(None);
                 }
                 self.ask(cx, now, step, Request::Look)
@@ -461,10 +462,7 @@ impl Track {
             Err(cause) => {
                 self.moments.steady_since = None;
                 self.seen = cause.message;
-                if !cause.output.is_empty() {
-                    cx.waiting(&self.plan.name, Step::Verify, &self.seen);
-                    self.log = cause.output;
-                }
+                self.log = cause.output;
                 return Progress::Stay;
             }
             Ok(()) if restarted => {

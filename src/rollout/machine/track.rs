@@ -4,7 +4,7 @@ use super::polls::Polls;
 use super::{Cx, secs};
 use crate::clock::Stamp;
 use crate::event::{Course, Event, ServerOutcome, StepState, Took};
-use crate::fleet::model::{GroupName, OnFailure, ReleaseOnDisk, TargetRef};
+use crate::fleet::model::{DrainBy, GroupName, OnFailure, ReleaseOnDisk, TargetRef};
 use crate::fleet::plan::{Plan, PlannedStep, ServerPlan, StartsAs, Step, Undo};
 use crate::rollout::port::{BalancerError, ServerError};
 use crate::server::wire::Reply;
@@ -131,6 +131,9 @@ pub(super) struct Track {
     pub(super) said_absent: bool,
     pub(super) is_final_check: bool,
     pub(super) flip_ordered: bool,
+    /// It was deployed and is taken back because another server failed: nothing is wrong with it.
+    revert: bool,
+    said: String,
 }
 
 impl Track {
@@ -155,6 +158,8 @@ impl Track {
             said_absent: false,
             is_final_check: false,
             flip_ordered: false,
+            revert: course == Course::RollBack,
+            said: String::new(),
         }
     }
 
@@ -224,6 +229,11 @@ impl Track {
         let Some(step) = self.step() else { return };
         let progress = match result {
             Ok(reply) => self.replied(cx, now, step, reply),
+            Err(ServerError::Failed(failure)) if step.step == Step::Flip && self.course == Course::RollBack => {
+                // A broken app may not be able to fail its health on purpose: whether it is out is for the balancer to say.
+                cx.warn(&self.plan.name, format!("health could not be made to fail on the way back: {failure}"));
+                Progress::Proved(None)
+            }
             Err(error) => self.call_failed(now, step, error),
         };
         self.settle_progress(cx, now, progress);
@@ -252,6 +262,7 @@ impl Track {
                 self.wait = Wait::Views;
             }
             let before = (self.steps.len(), self.course);
+            self.tell_what_is_seen(cx, step);
             let mut progress = if begin { self.begin(cx, now, step) } else { self.look(cx, now, step) };
             if matches!(progress, Progress::Stay) && now >= self.entered + step.deadline {
                 progress = Progress::Failed(self.too_late(step));
@@ -260,6 +271,13 @@ impl Track {
             if before == (self.steps.len(), self.course) && self.wait != Wait::Begin {
                 return;
             }
+        }
+    }
+
+    fn tell_what_is_seen(&mut self, cx: &mut Cx<'_>, step: PlannedStep) {
+        if self.said != self.seen && !self.seen.is_empty() {
+            self.said.clone_from(&self.seen);
+            cx.waiting(&self.plan.name, step.step, &self.seen);
         }
     }
 
@@ -342,6 +360,7 @@ impl Track {
                 self.took.settle_in = took;
                 self.moments.in_again = Some(now);
             }
+            Step::Unlock => drop(self.moments.in_again.get_or_insert(now)),
             _ => {}
         }
     }
@@ -361,6 +380,10 @@ impl Track {
         }
         match self.course {
             Course::Forward => self.undo_forward(cx, now, step),
+            Course::RollBack if self.revert && step.step < Step::Stop => {
+                let back: &[Step] = if self.moments.flipped.is_some() { &[Step::Back, Step::Unlock] } else { &[Step::Unlock] };
+                self.take_course(now, Course::Finish, self.pick(back));
+            }
             Course::RollBack | Course::LeaveStopped => self.leave_out(cx, now),
             // Whatever of these fails, the rest is still tried: a lock that stays is worse than a step that failed.
             Course::FlipBack | Course::Finish | Course::LeaveOut => {
@@ -375,9 +398,9 @@ impl Track {
 
     fn undo_forward(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) {
         match step.step.undo() {
+            Undo::Nothing if step.step == Step::Unlock => self.outcome = Some(ServerOutcome::Unknown),
             Undo::Nothing => {
-                let unlock = self.locked && step.step != Step::Unlock;
-                let steps = if unlock { self.pick(&[Step::Unlock]) } else { Vec::new() };
+                let steps = if self.locked { self.pick(&[Step::Unlock]) } else { Vec::new() };
                 self.take_course(now, Course::FlipBack, steps);
                 if self.steps.is_empty() {
                     self.finish(cx);
@@ -405,7 +428,9 @@ impl Track {
         };
         self.destination = Destination::Release(Box::new(previous.clone()));
         let facts = cx.setup.plan.drain.by.facts();
-        let exposed = failed >= Step::Back || (failed >= Step::Verify && !facts.survives_restart);
+        // On SIGTERM such an app drains itself once more.
+        let drains_itself = cx.setup.plan.drain.by == DrainBy::Sigterm;
+        let exposed = !drains_itself && (failed >= Step::Back || (failed >= Step::Verify && !facts.survives_restart));
         let mut steps: Vec<Step> = Vec::new();
         if exposed && !self.plan.targets.is_empty() && self.plan.starts_as.comes_in() {
             steps.extend([Step::Flip, Step::Out, Step::Settle]);
@@ -419,7 +444,7 @@ impl Track {
     }
 
     fn leave_out(&mut self, cx: &mut Cx<'_>, now: Stamp) {
-        let flip = !self.plan.targets.is_empty() && cx.setup.plan.drain.by != crate::fleet::model::DrainBy::Sigterm;
+        let flip = !self.plan.targets.is_empty() && cx.setup.plan.drain.by != DrainBy::Sigterm;
         let steps = if flip { self.pick(&[Step::Flip, Step::Unlock]) } else { self.pick(&[Step::Unlock]) };
         self.take_course(now, Course::LeaveOut, steps);
     }

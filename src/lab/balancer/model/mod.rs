@@ -3,11 +3,17 @@
 //! Time is an argument. Whoever owns the clock asks which checks are due, makes them and records the results; who
 //! sends a request asks a node to pick a target. The threshold machine is `fleet::health`.
 
+mod matcher;
+mod merge;
+
+pub use matcher::Matcher;
+
 use crate::clock::Stamp;
 use crate::fleet::health::{Check, Checker, Verdict};
 use crate::fleet::model::{
-    GroupAttributes, GroupName, HealthSettings, OverrideState, TargetId, TargetReason, TargetState, TargetView, Zone,
+    GroupAttributes, GroupName, HealthSettings, OverrideState, TargetId, TargetReason, TargetView, Zone,
 };
+use merge::merged;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -68,6 +74,8 @@ pub struct GroupSpec {
     pub port: u16,
     /// The path of the health check.
     pub path: String,
+    /// Which answers pass.
+    pub matcher: Matcher,
     /// The port of the health check, where it is not the traffic port.
     pub health_port: Option<u16>,
     /// The numbers of the health check.
@@ -89,6 +97,8 @@ pub struct CheckOrder {
     pub place: Place,
     /// No answer by then is a failure.
     pub timeout: Duration,
+    /// When it was due.
+    pub due: Stamp,
 }
 
 /// Where a node sends a request.
@@ -126,6 +136,7 @@ struct NodeView {
     checker: Checker,
     next_check: Stamp,
     pending: bool,
+    last_status: Option<u16>,
 }
 
 /// The balancer.
@@ -200,6 +211,7 @@ impl Model {
                 checker: Checker::new(settings.unhealthy, settings.healthy),
                 next_check: now + settings.interval.mul_f64(phase),
                 pending: false,
+                last_status: None,
             })
             .collect();
         group.targets.insert(place, Target { zone, shift: OverrideState::None, deregistered: None, views });
@@ -227,8 +239,8 @@ impl Model {
     /// When the next check is due.
     #[must_use]
     pub fn next_check(&self) -> Option<Stamp> {
-        let views = self.groups.values().flat_map(|g| g.targets.values()).flat_map(|t| &t.views);
-        views.filter(|view| !view.pending).map(|view| view.next_check).min()
+        let targets = self.groups.values().flat_map(|g| g.targets.values());
+        targets.filter(|t| t.deregistered.is_none()).flat_map(|t| &t.views).map(|view| view.next_check).min()
     }
 
     /// The checks that are due; each is answered by `record`. The cadence does not shift with slow answers.
@@ -240,16 +252,19 @@ impl Model {
             let settings = group.spec.settings;
             for (place, target) in &mut group.targets {
                 for (node, view) in target.views.iter_mut().enumerate() {
-                    if view.pending || view.next_check > now || target.deregistered.is_some() {
+                    if view.next_check > now || target.deregistered.is_some() {
                         continue;
                     }
+                    let due = view.next_check;
                     let wobble = jitters[(orders.len() + node) % jitters.len()] * 2.0 * jitter;
                     view.next_check = view.next_check + settings.interval.mul_f64(1.0 + wobble);
                     if view.next_check <= now {
                         view.next_check = now + settings.interval;
                     }
-                    view.pending = true;
-                    orders.push(CheckOrder { node, group: name.clone(), place: place.clone(), timeout: settings.timeout });
+                    if std::mem::replace(&mut view.pending, true) {
+                        continue;
+                    }
+                    orders.push(CheckOrder { node, group: name.clone(), place: place.clone(), timeout: settings.timeout, due });
                 }
             }
         }
@@ -258,6 +273,11 @@ impl Model {
 
     /// Takes a check's result in.
     pub fn record(&mut self, order: &CheckOrder, check: Check, now: Stamp) {
+        self.record_answer(order, check, None, now);
+    }
+
+    /// Takes a check's result in, with the status that was answered.
+    pub fn record_answer(&mut self, order: &CheckOrder, check: Check, status: Option<u16>, now: Stamp) {
         let view = self
             .groups
             .get_mut(&order.group)
@@ -265,6 +285,7 @@ impl Model {
             .and_then(|t| t.views.get_mut(order.node));
         if let Some(view) = view {
             view.pending = false;
+            view.last_status = status;
             view.checker.record(check);
             self.remember(now);
         }
@@ -366,6 +387,56 @@ impl Model {
         target.is_some_and(|at| now < at + group.spec.attributes.deregistration_delay)
     }
 
+    /// When what is still in flight to a target is cut: its deregistration delay is over then. `None` while it is
+    /// registered.
+    #[must_use]
+    pub fn cut_at(&self, group: &GroupName, place: &Place) -> Option<Stamp> {
+        let group = self.groups.get(group)?;
+        Some(group.targets.get(place)?.deregistered? + group.spec.attributes.deregistration_delay)
+    }
+
+    /// Whether any target was ever registered in a group and is still in it.
+    #[must_use]
+    pub fn registered(&self, group: &GroupName) -> usize {
+        self.groups.get(group).map_or(0, |g| g.targets.values().filter(|t| t.deregistered.is_none()).count())
+    }
+
+    /// The zone of a server, where any group knows it.
+    #[must_use]
+    pub fn zone_of(&self, id: &TargetId) -> Option<Zone> {
+        let mut targets = self.groups.values().flat_map(|g| &g.targets);
+        targets.find(|(place, target)| &place.0 == id && target.zone.is_some()).and_then(|(_, target)| target.zone.clone())
+    }
+
+    /// The zones of the nodes.
+    #[must_use]
+    pub fn zones(&self) -> Vec<Zone> {
+        self.spec.nodes.clone()
+    }
+
+    /// Gives a group's checks other numbers. What the nodes think stays; their counts begin again (not documented by
+    /// AWS, so the worse reading is taken).
+    pub fn change_settings(&mut self, name: &GroupName, settings: HealthSettings) {
+        let Some(group) = self.groups.get_mut(name) else { return };
+        group.spec.settings = settings;
+        for view in group.targets.values_mut().flat_map(|target| &mut target.views) {
+            let (verdict, failure) = (view.checker.verdict(), view.checker.last_failure().cloned());
+            view.checker = Checker::new(settings.unhealthy, settings.healthy);
+            let reason = failure.unwrap_or(TargetReason::FailedHealthChecks);
+            match verdict {
+                Verdict::Initial => {}
+                Verdict::Healthy => {
+                    view.checker.record(Check::Pass);
+                }
+                Verdict::Unhealthy => {
+                    while view.checker.verdict() != Verdict::Unhealthy {
+                        view.checker.record(Check::Fail(reason.clone()));
+                    }
+                }
+            }
+        }
+    }
+
     /// Writes the merged view down, where it changed.
     fn remember(&mut self, now: Stamp) {
         let merge = self.spec.merge;
@@ -381,157 +452,5 @@ impl Model {
     }
 }
 
-/// What the API says of one target.
-fn merged(place: &Place, target: &Target, merge: Merge) -> TargetView {
-    let count = |verdict| target.views.iter().filter(|view| view.checker.verdict() == verdict).count();
-    let (all, healthy, unhealthy) = (target.views.len(), count(Verdict::Healthy), count(Verdict::Unhealthy));
-    let failing = target.views.iter().any(|v| v.checker.verdict() == Verdict::Healthy && v.checker.last_failure().is_some());
-    let state = match merge {
-        _ if target.deregistered.is_some() => TargetState::Draining,
-        _ if healthy == all => TargetState::Healthy,
-        _ if unhealthy == all => TargetState::Unhealthy,
-        // Between the first and the last node: going out while the healthy ones fail their checks, coming in otherwise.
-        Merge::First if unhealthy > 0 && (failing || healthy == 0) => TargetState::Unhealthy,
-        Merge::First if healthy > 0 => TargetState::Healthy,
-        Merge::Last if unhealthy > 0 && !failing => TargetState::Unhealthy,
-        Merge::Last if healthy > 0 => TargetState::Healthy,
-        _ if unhealthy > 0 => TargetState::Unhealthy,
-        _ => TargetState::Initial,
-    };
-    let failure = target.views.iter().filter(|v| v.checker.verdict() == Verdict::Unhealthy).find_map(|v| v.checker.last_failure());
-    let (reason, description) = match &state {
-        TargetState::Unhealthy => explain(failure),
-        TargetState::Draining => (
-            Some(TargetReason::Other("Target.DeregistrationInProgress".into())),
-            Some("Target deregistration is in progress".to_owned()),
-        ),
-        TargetState::Initial => (
-            Some(TargetReason::Other("Elb.InitialHealthChecking".into())),
-            Some("Initial health checks in progress".to_owned()),
-        ),
-        _ => (None, None),
-    };
-    TargetView { id: place.0.clone(), port: place.1, zone: target.zone.clone(), state, reason, description, shift: target.shift.clone() }
-}
-
-fn explain(failure: Option<&TargetReason>) -> (Option<TargetReason>, Option<String>) {
-    let reason = failure.cloned().unwrap_or(TargetReason::ResponseCodeMismatch);
-    let description = match &reason {
-        TargetReason::ResponseCodeMismatch => "Health checks failed with these codes: [503]",
-        TargetReason::Timeout => "Request timed out",
-        TargetReason::FailedHealthChecks => "Health checks failed",
-        TargetReason::Other(_) => "Health checks failed due to an internal error",
-    };
-    (Some(reason), Some(description.to_owned()))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn model(nodes: usize, cross_zone: bool, percent: Option<u32>) -> (Model, GroupName) {
-        let zones = ["a", "b", "c"];
-        let spec = ModelSpec::new(7, (0..nodes).map(|n| Zone::from(zones[n % 3])).collect());
-        let group = GroupSpec {
-            name: "g".into(),
-            port: 80,
-            path: "/health".into(),
-            health_port: None,
-            settings: HealthSettings { interval: Duration::from_secs(5), timeout: Duration::from_secs(2), unhealthy: 2, healthy: 2 },
-            attributes: GroupAttributes {
-                cross_zone,
-                fail_open_count: 1,
-                fail_open_percent: percent,
-                deregistration_delay: Duration::from_secs(30),
-                slow_start: Duration::ZERO,
-            },
-            by_address: false,
-        };
-        let mut model = Model::new(spec, vec![group]);
-        for (n, id) in ["one", "two", "three"].iter().enumerate() {
-            model.register(&"g".into(), TargetId::from(*id), None, Some(Zone::from(zones[n])), Stamp::ZERO);
-        }
-        (model, "g".into())
-    }
-
-    fn run(model: &mut Model, from: u64, to: u64, failing: &[&str]) {
-        for tenth in from * 10..to * 10 {
-            let now = Stamp::at(Duration::from_millis(tenth * 100));
-            for order in model.due(now) {
-                let fails = failing.contains(&order.place.0.as_str());
-                let check = if fails { Check::Fail(TargetReason::ResponseCodeMismatch) } else { Check::Pass };
-                model.record(&order, check, now);
-            }
-        }
-    }
-
-    fn picked(model: &mut Model, node: usize, now: u64) -> std::collections::BTreeSet<String> {
-        (0..30)
-            .filter_map(|_| match model.pick(node, &"g".into(), Stamp::at(Duration::from_secs(now))) {
-                Pick::Target { place, .. } => Some(place.0.to_string()),
-                Pick::None => None,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_failing_target_leaves_every_node_within_the_bound() {
-        let (mut model, _) = model(3, true, None);
-        run(&mut model, 0, 6, &[]);
-        assert!(model.all_healthy());
-        run(&mut model, 6, 23, &["two"]);
-        for node in 0..3 {
-            assert_eq!(picked(&mut model, node, 23), ["one", "three"].map(String::from).into());
-        }
-    }
-
-    #[test]
-    fn the_nodes_do_not_turn_at_the_same_moment() {
-        let (mut model, group) = model(3, true, None);
-        run(&mut model, 0, 6, &[]);
-        let place = (TargetId::from("two"), 80);
-        let mut turned = std::collections::BTreeSet::new();
-        for second in 6..23 {
-            run(&mut model, second, second + 1, &["two"]);
-            for node in 0..3 {
-                if model.verdict(node, &group, &place) == Some(Verdict::Unhealthy) {
-                    turned.insert((node, second));
-                }
-            }
-        }
-        let firsts: std::collections::BTreeSet<_> = (0..3).filter_map(|n| turned.iter().find(|(node, _)| *node == n).map(|(_, s)| *s)).collect();
-        assert!(firsts.len() > 1, "{firsts:?}");
-    }
-
-    #[test]
-    fn with_none_healthy_every_target_gets_traffic() {
-        let (mut model, _) = model(2, true, None);
-        run(&mut model, 0, 6, &[]);
-        run(&mut model, 6, 23, &["one", "two", "three"]);
-        assert_eq!(picked(&mut model, 0, 23).len(), 3);
-    }
-
-    #[test]
-    fn with_cross_zone_off_one_server_per_zone_cannot_be_drained() {
-        let (mut model, _) = model(3, false, None);
-        run(&mut model, 0, 6, &[]);
-        run(&mut model, 6, 23, &["two"]);
-        assert_eq!(picked(&mut model, 1, 23), ["two".to_owned()].into());
-    }
-
-    #[test]
-    fn a_percentage_opens_the_gate_too() {
-        let (mut model, _) = model(2, true, Some(67));
-        run(&mut model, 0, 6, &[]);
-        run(&mut model, 6, 23, &["two"]);
-        assert_eq!(picked(&mut model, 0, 23).len(), 3, "two of three are 66.7 % and below 67 %");
-    }
-
-    #[test]
-    fn an_empty_bucket_refuses_and_fills_again() {
-        let (mut model, _) = model(1, true, None);
-        let now = Stamp::at(Duration::from_secs(1));
-        assert_eq!((0..100).filter(|_| model.may_ask(now)).count(), 40);
-        assert!(model.may_ask(now + Duration::from_secs(1)));
-    }
-}
+mod tests;

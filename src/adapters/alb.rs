@@ -1,0 +1,305 @@
+//! The balancer port on the real ELBv2 API: the only module that names the AWS SDK.
+//!
+//! Our own polling owns every retry: the SDK's would be hidden, and not in fleet time.
+
+use crate::fleet::model::{
+    GroupAttributes, GroupName, GroupView, HealthSettings, OverrideState, TargetReason, TargetRef, TargetState, TargetView,
+    Zone,
+};
+use crate::rollout::port::{Balancer, BalancerError};
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_elasticloadbalancingv2::Client;
+use aws_sdk_elasticloadbalancingv2::config::Credentials;
+use aws_sdk_elasticloadbalancingv2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_elasticloadbalancingv2::types::{TargetDescription, TargetGroup, TargetGroupAttribute, TargetHealthDescription, TargetTypeEnum};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// One try of one question (the SDK has no limit of its own).
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// One question, everything included: credentials too.
+const OPERATION: Duration = Duration::from_secs(15);
+
+/// Codes that say: nothing was learnt, ask again (AWS API reference and user reports; both spellings occur).
+const ASK_AGAIN: [&str; 12] = [
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "TooManyRequestsException",
+    "RequestLimitExceeded",
+    "HealthUnavailable",
+    "PriorRequestNotComplete",
+    "ServiceUnavailable",
+    "InternalFailure",
+    "InternalError",
+];
+
+/// An Application Load Balancer's API.
+#[derive(Debug)]
+pub struct Alb {
+    client: Client,
+    arns: Mutex<BTreeMap<GroupName, String>>,
+}
+
+impl Alb {
+    /// Connects the way the AWS tools do: environment, profiles, web identity, instance role.
+    pub async fn connect(region: Option<&str>, endpoint: Option<&str>) -> Self {
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).retry_config(RetryConfig::disabled()).timeout_config(timeouts());
+        if let Some(region) = region {
+            loader = loader.region(Region::new(region.to_owned()));
+        }
+        if let Some(endpoint) = endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        let config = loader.load().await;
+        Self::with(Client::new(&config))
+    }
+
+    /// Connects to a lab: no credentials of the user's are used, and no proxy.
+    #[must_use]
+    pub fn lab(endpoint: &str) -> Self {
+        #[expect(deprecated, reason = "newer behaviour versions send even loopback through HTTP_PROXY")]
+        let behaviour = BehaviorVersion::v2025_01_17();
+        let config = aws_sdk_elasticloadbalancingv2::Config::builder()
+            .behavior_version(behaviour)
+            .region(Region::new("lab-1"))
+            .credentials_provider(Credentials::new("lab", "lab", None, None, "lab"))
+            .endpoint_url(endpoint)
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts())
+            .build();
+        Self::with(Client::from_conf(config))
+    }
+
+    fn with(client: Client) -> Self {
+        Self { client, arns: Mutex::new(BTreeMap::new()) }
+    }
+
+    async fn group(&self, name: &GroupName) -> Result<TargetGroup, BalancerError> {
+        let question = self.client.describe_target_groups();
+        let question = if name.as_str().starts_with("arn:") { question.target_group_arns(name.as_str()) } else { question.names(name.as_str()) };
+        let answer = question.send().await.map_err(|error| told("DescribeTargetGroups", &error))?;
+        let group = answer.target_groups.unwrap_or_default().into_iter().next();
+        let group = group.ok_or_else(|| BalancerError::Refused(format!("TargetGroupNotFound: there is no target group {name}")))?;
+        if let Some(arn) = group.target_group_arn() {
+            self.arns().insert(name.clone(), arn.to_owned());
+        }
+        Ok(group)
+    }
+
+    fn arns(&self) -> std::sync::MutexGuard<'_, BTreeMap<GroupName, String>> {
+        self.arns.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn arn(&self, name: &GroupName) -> Result<String, BalancerError> {
+        if name.as_str().starts_with("arn:") {
+            return Ok(name.to_string());
+        }
+        let known = self.arns().get(name).cloned();
+        match known {
+            Some(arn) => Ok(arn),
+            None => {
+                let group = self.group(name).await?;
+                group.target_group_arn().map(ToOwned::to_owned).ok_or_else(|| BalancerError::Unknown(format!("{name} came without an ARN")))
+            }
+        }
+    }
+
+    async fn attributes(&self, arn: &str) -> Result<GroupAttributes, BalancerError> {
+        let question = self.client.describe_target_group_attributes().target_group_arn(arn);
+        let answer = question.send().await.map_err(|error| told("DescribeTargetGroupAttributes", &error))?;
+        attributes(answer.attributes())
+    }
+}
+
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(OPERATION).connect_timeout(ATTEMPT).build()
+}
+
+impl Balancer for Alb {
+    async fn observe(&self, name: &GroupName) -> Result<GroupView, BalancerError> {
+        let group = self.group(name).await?;
+        let arn = self.arn(name).await?;
+        let attributes = self.attributes(&arn).await?;
+        Ok(GroupView {
+            id: arn,
+            path: group.health_check_path().unwrap_or("/").to_owned(),
+            settings: settings(name, &group)?,
+            attributes,
+            by_address: group.target_type() == Some(&TargetTypeEnum::Ip),
+            targets: self.health(name).await?,
+        })
+    }
+
+    /// The whole group is asked for and matched here: whether a filter without a port finds override ports is not documented.
+    async fn health(&self, name: &GroupName) -> Result<Vec<TargetView>, BalancerError> {
+        let arn = self.arn(name).await?;
+        let answer = self.client.describe_target_health().target_group_arn(arn).send().await;
+        let answer = answer.map_err(|error| told("DescribeTargetHealth", &error))?;
+        answer.target_health_descriptions().iter().map(view).collect()
+    }
+
+    async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        for (group, targets) in by_group(targets) {
+            let arn = self.arn(&group).await?;
+            let order = self.client.register_targets().target_group_arn(arn).set_targets(Some(targets));
+            order.send().await.map_err(|error| told("RegisterTargets", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Always with the port: without it a registration at another port is silently left alone (user reports).
+    async fn deregister(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        for (group, targets) in by_group(targets) {
+            let arn = self.arn(&group).await?;
+            let order = self.client.deregister_targets().target_group_arn(arn).set_targets(Some(targets));
+            order.send().await.map_err(|error| told("DeregisterTargets", &error))?;
+        }
+        Ok(())
+    }
+}
+
+fn by_group(targets: &[TargetRef]) -> BTreeMap<GroupName, Vec<TargetDescription>> {
+    let mut groups: BTreeMap<GroupName, Vec<TargetDescription>> = BTreeMap::new();
+    for target in targets {
+        let description = TargetDescription::builder().id(target.id.as_str()).port(i32::from(target.port)).build();
+        groups.entry(target.group.clone()).or_default().push(description);
+    }
+    groups
+}
+
+/// Turns an SDK error into *unknown* or *refused*: what is not known to be final is unknown.
+fn told<E, R>(operation: &str, error: &SdkError<E, R>) -> BalancerError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug,
+{
+    let metadata = error.as_service_error().map(ProvideErrorMetadata::meta);
+    if let Some(code) = metadata.and_then(|meta| meta.code()) {
+        let message = metadata.and_then(|meta| meta.message()).unwrap_or("no message");
+        let text = format!("{operation}: {code}: {message}");
+        return if ASK_AGAIN.contains(&code) { BalancerError::Unknown(text) } else { BalancerError::Refused(text) };
+    }
+    let text = format!("{operation}: {}", DisplayErrorContext(error));
+    let hopeless = matches!(error, SdkError::ConstructionFailure(_)) || text.contains("no providers in chain provided credentials");
+    if hopeless { BalancerError::Refused(first_causes(&text)) } else { BalancerError::Unknown(first_causes(&text)) }
+}
+
+/// The SDK's whole debug output does not help anybody: its sentences do.
+fn first_causes(text: &str) -> String {
+    text.split(" (").next().unwrap_or(text).chars().take(400).collect()
+}
+
+fn settings(name: &GroupName, group: &TargetGroup) -> Result<HealthSettings, BalancerError> {
+    let missing = |what: &str| BalancerError::Unknown(format!("{name} came without its {what}"));
+    let number = |value: Option<i32>, what| value.and_then(|v| u32::try_from(v).ok()).ok_or_else(|| missing(what));
+    Ok(HealthSettings {
+        interval: Duration::from_secs(number(group.health_check_interval_seconds(), "health check interval")?.into()),
+        timeout: Duration::from_secs(number(group.health_check_timeout_seconds(), "health check timeout")?.into()),
+        unhealthy: number(group.unhealthy_threshold_count(), "unhealthy threshold")?,
+        healthy: number(group.healthy_threshold_count(), "healthy threshold")?,
+    })
+}
+
+fn attributes(list: &[TargetGroupAttribute]) -> Result<GroupAttributes, BalancerError> {
+    let all: BTreeMap<&str, &str> = list.iter().filter_map(|a| Some((a.key()?, a.value()?))).collect();
+    let number = |key: &str| -> Result<Option<u32>, BalancerError> {
+        match all.get(key) {
+            None | Some(&"off") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| BalancerError::Unknown(format!("{key} is `{text}`, no number"))),
+        }
+    };
+    let routing = "target_group_health.unhealthy_state_routing.minimum_healthy_targets";
+    Ok(GroupAttributes {
+        // `use_load_balancer_configuration` is always on for an ALB (AWS user guide).
+        cross_zone: all.get("load_balancing.cross_zone.enabled") != Some(&"false"),
+        fail_open_count: number(&format!("{routing}.count"))?.unwrap_or(1),
+        fail_open_percent: number(&format!("{routing}.percentage"))?,
+        deregistration_delay: Duration::from_secs(number("deregistration_delay.timeout_seconds")?.unwrap_or(300).into()),
+        slow_start: Duration::from_secs(number("slow_start.duration_seconds")?.unwrap_or(0).into()),
+    })
+}
+
+fn view(description: &TargetHealthDescription) -> Result<TargetView, BalancerError> {
+    let incomplete = || BalancerError::Unknown("a target came without its id, port or state".into());
+    let target = description.target().ok_or_else(incomplete)?;
+    let health = description.target_health().ok_or_else(incomplete)?;
+    let port = target.port().and_then(|port| u16::try_from(port).ok()).ok_or_else(incomplete)?;
+    Ok(TargetView {
+        id: target.id().ok_or_else(incomplete)?.into(),
+        port,
+        zone: target.availability_zone().filter(|zone| *zone != "all").map(Zone::from),
+        state: state(health.state().ok_or_else(incomplete)?.as_str()),
+        reason: health.reason().map(|reason| self::reason(reason.as_str())),
+        description: health.description().map(ToOwned::to_owned),
+        shift: description.administrative_override().and_then(|o| o.state()).map_or(OverrideState::None, |s| shift(s.as_str())),
+    })
+}
+
+/// Compared as text: the SDK knows new words later than AWS does.
+fn state(word: &str) -> TargetState {
+    match word {
+        "initial" => TargetState::Initial,
+        "healthy" => TargetState::Healthy,
+        "unhealthy" => TargetState::Unhealthy,
+        "unused" => TargetState::Unused,
+        "draining" => TargetState::Draining,
+        "unavailable" => TargetState::Unavailable,
+        other => TargetState::Other(other.to_owned()),
+    }
+}
+
+fn reason(word: &str) -> TargetReason {
+    match word {
+        "Target.ResponseCodeMismatch" => TargetReason::ResponseCodeMismatch,
+        "Target.Timeout" => TargetReason::Timeout,
+        "Target.FailedHealthChecks" => TargetReason::FailedHealthChecks,
+        other => TargetReason::Other(other.to_owned()),
+    }
+}
+
+/// `unknown` is the service's word for "no shift is known"; only an active one takes traffic away.
+fn shift(word: &str) -> OverrideState {
+    if word.starts_with("zonal_shift") { OverrideState::Shifted(word.to_owned()) } else { OverrideState::None }
+}
+
+/// A fleet of workers has no balancer.
+#[derive(Debug)]
+pub enum AnyBalancer {
+    /// An ALB.
+    Alb(Box<Alb>),
+    /// None.
+    None,
+}
+
+impl AnyBalancer {
+    fn alb(&self) -> Result<&Alb, BalancerError> {
+        match self {
+            Self::Alb(alb) => Ok(alb),
+            Self::None => Err(BalancerError::Refused("this fleet has no balancer".into())),
+        }
+    }
+}
+
+impl Balancer for AnyBalancer {
+    async fn observe(&self, group: &GroupName) -> Result<GroupView, BalancerError> {
+        self.alb()?.observe(group).await
+    }
+
+    async fn health(&self, group: &GroupName) -> Result<Vec<TargetView>, BalancerError> {
+        self.alb()?.health(group).await
+    }
+
+    async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        self.alb()?.register(targets).await
+    }
+
+    async fn deregister(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        self.alb()?.deregister(targets).await
+    }
+}

@@ -1,0 +1,4 @@
+//! The real ends of the ports.
+
+pub mod alb;
+pub mod ssh;

@@ -1,0 +1,181 @@
+//! What may stand on the command line. The doc comments are the help.
+
+use crate::fleet::model::parse_duration;
+use crate::report::{Format, Level, Reporter};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Deploy without losing a request: server by server, out of rotation first, verified before the next.
+#[derive(Debug, Parser)]
+#[command(name = "handover", version, propagate_version = true, max_term_width = 100)]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) global: Global,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Args)]
+pub(super) struct Global {
+    /// The file that describes the fleet
+    #[arg(short = 'c', long = "config", global = true, value_name = "FILE", default_value = "deploy.toml")]
+    pub(super) config: PathBuf,
+    /// Lay deploy.DESTINATION.toml over it
+    #[arg(short = 'd', long, global = true, value_name = "DESTINATION")]
+    pub(super) destination: Option<String>,
+    /// Only these servers
+    #[arg(long, global = true, value_name = "GLOB")]
+    pub(super) servers: Option<String>,
+    /// Give a variable of the compose file
+    #[arg(long = "set", global = true, value_name = "VAR=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Answer every question with yes
+    #[arg(short, long, global = true)]
+    pub(super) yes: bool,
+    /// Tell only results, warnings and failures
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Tell what is waited for, too
+    #[arg(short, long, global = true)]
+    pub(super) verbose: bool,
+    /// How output is written
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(super) output: Option<OutputFormat>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum OutputFormat {
+    /// For a person at a terminal
+    Human,
+    /// Whole lines, for logs
+    Plain,
+    /// One JSON object a line
+    Json,
+}
+
+impl Global {
+    pub(super) fn reporter(&self) -> Reporter {
+        let format = self.output.map(|format| match format {
+            OutputFormat::Human => Format::Human,
+            OutputFormat::Plain => Format::Plain,
+            OutputFormat::Json => Format::Json,
+        });
+        let level = match (self.quiet, self.verbose) {
+            (true, _) => Level::Quiet,
+            (_, true) => Level::Verbose,
+            _ => Level::Normal,
+        };
+        Reporter::new(format, level)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Show what a deploy would do, and change nothing
+    Plan(PlanArgs),
+    /// Bring the release to the fleet, server by server
+    Deploy(DeployArgs),
+    /// Check every service on every server
+    Verify,
+    /// See, put on or take off a freeze; see who holds the locks
+    Lock(LockArgs),
+    /// Play the deploy on a pretended fleet, with traffic
+    Rehearse(RehearseArgs),
+    /// Print the JSON schema of deploy.toml
+    Schema,
+    /// Serve a deploy on this server (started over SSH)
+    #[command(hide = true)]
+    Agent,
+    /// Run a pretended balancer with targets of its own
+    #[command(hide = true)]
+    LabBalancer(LabBalancerArgs),
+    /// Run a pretended service
+    #[command(hide = true)]
+    LabService(LabServiceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    /// Plan from the file alone: neither servers nor balancer are asked
+    #[arg(long)]
+    pub(super) offline: bool,
+    #[command(flatten)]
+    pub(super) allow: Allow,
+}
+
+/// What is allowed although it loses requests.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Allow {
+    /// Go on even where requests will be lost
+    #[arg(long)]
+    pub(super) allow_downtime: bool,
+    /// Deploy to groups in which no target was ever healthy
+    #[arg(long)]
+    pub(super) first: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DeployArgs {
+    /// A label for the release, no part of it
+    #[arg(long, value_name = "LABEL")]
+    pub(super) name: Option<String>,
+    /// Wait for another deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LockArgs {
+    #[command(subcommand)]
+    pub(super) action: LockAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LockAction {
+    /// Show who holds which lock, from where, since when, for what
+    Status,
+    /// Put a freeze on: deploys end with exit code 3 until it is released
+    Acquire {
+        /// Why, for whoever is stopped by it
+        #[arg(short, long, value_name = "REASON")]
+        message: String,
+    },
+    /// Take the freeze off
+    Release,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RehearseArgs {
+    /// Restart each server's containers in turn, the way scripts do it
+    #[arg(long)]
+    pub(super) naive: bool,
+    /// Keep the pretended fleet up without a deploy, until interrupted
+    #[arg(long, conflicts_with = "naive")]
+    pub(super) serve: bool,
+    /// How many times faster than the wall clock the fleet's time runs
+    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    pub(super) speed: f64,
+    /// Where every random choice comes from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LabBalancerArgs {
+    /// What it balances, as JSON
+    #[arg(value_name = "FILE")]
+    pub(super) spec: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LabServiceArgs {
+    /// Who it is, for whoever lists processes; what it plays is said by the environment
+    #[arg(value_name = "NAME")]
+    _names: Vec<String>,
+}

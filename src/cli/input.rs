@@ -1,0 +1,96 @@
+//! What a run reads before it begins: deploy.toml, the release's files, the variables.
+
+use super::args::Global;
+use crate::config::{self, Loaded};
+use crate::diag::{Exit, Problem};
+use crate::fleet::model::{Fleet, ServerName};
+use crate::server::wire::Blob;
+use globset::Glob;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Reads deploy.toml, whole.
+pub(super) fn load(global: &Global) -> Result<Loaded, Problem> {
+    config::load(&global.config, global.destination.as_deref()).map_err(|problems| {
+        let count = problems.iter().count();
+        let things = if count == 1 { "problem" } else { "problems" };
+        Problem::new(Exit::Usage, format!("{count} {things} in the configuration\n{}", problems.render(false).trim_end()))
+            .hint("nothing was touched; `handover schema` describes every key")
+    })
+}
+
+/// The servers that `--servers` means, in file order; `None` without it.
+pub(super) fn selection(global: &Global, fleet: &Fleet) -> Result<Option<Vec<ServerName>>, Problem> {
+    let Some(pattern) = &global.servers else { return Ok(None) };
+    let glob = Glob::new(pattern).map_err(|error| Problem::new(Exit::Usage, format!("--servers: {error}")))?.compile_matcher();
+    let names: Vec<ServerName> = fleet.servers.iter().map(|s| s.name.clone()).filter(|name| glob.is_match(name.as_str())).collect();
+    if names.is_empty() {
+        let all = fleet.servers.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(Problem::new(Exit::Usage, format!("--servers {pattern}: no server is called so")).hint(format!("there are {all}")));
+    }
+    Ok(Some(names))
+}
+
+/// The variables that the compose file asks for: from `--set`, else from the environment.
+pub(super) fn variables(global: &Global, fleet: &Fleet) -> Result<BTreeMap<String, String>, Problem> {
+    let mut given = BTreeMap::new();
+    for pair in &global.set {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(Problem::new(Exit::Usage, format!("--set {pair}: there is no `=` in it")).hint("write --set VAR=VALUE"));
+        };
+        if !fleet.release.vars.iter().any(|var| var == name) {
+            return Err(Problem::new(Exit::Usage, format!("--set {name}: release.vars does not name it")).hint("add it to release.vars in deploy.toml"));
+        }
+        given.insert(name.to_owned(), value.to_owned());
+    }
+    let mut missing = Vec::new();
+    for name in &fleet.release.vars {
+        if given.contains_key(name) {
+            continue;
+        }
+        match std::env::var(name) {
+            Ok(value) => drop(given.insert(name.clone(), value)),
+            Err(_) => missing.push(name.as_str()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(given);
+    }
+    Err(Problem::new(Exit::Usage, format!("not given: {}", missing.join(", ")))
+        .hint(format!("give it with --set {}=VALUE or in the environment", missing[0])))
+}
+
+/// The compose file and all that is published beside it.
+pub(super) fn files(loaded: &Loaded) -> Result<Vec<Blob>, Problem> {
+    let release = &loaded.fleet.release;
+    let plain = std::iter::once(&release.compose).chain(&release.files).map(|name| (name, false));
+    let mut blobs = Vec::new();
+    let mut missing = Vec::new();
+    for (name, secret) in plain.chain(release.env.iter().map(|name| (name, true))) {
+        match std::fs::read(loaded.dir.join(name)) {
+            Ok(bytes) => blobs.push(Blob::bytes(name, &bytes, secret)),
+            Err(error) => missing.push(format!("{}: {error}", show(&loaded.dir, name))),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(Problem::new(Exit::Usage, missing.join("\n")).hint("paths in [release] are relative to deploy.toml"));
+    }
+    compose_problems(loaded)?;
+    Ok(blobs)
+}
+
+fn compose_problems(loaded: &Loaded) -> Result<(), Problem> {
+    let name = &loaded.fleet.release.compose;
+    let text = std::fs::read_to_string(loaded.dir.join(name))
+        .map_err(|error| Problem::new(Exit::Usage, format!("{}: {error}", show(&loaded.dir, name))))?;
+    let problems = config::compose_text_problems(&text, &show(&loaded.dir, name));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let message = problems.iter().map(|problem| problem.render(false)).collect::<Vec<_>>().join("\n");
+    Err(Problem::new(Exit::Usage, message))
+}
+
+fn show(dir: &Path, name: &str) -> String {
+    dir.join(name).display().to_string()
+}

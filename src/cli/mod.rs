@@ -1,0 +1,87 @@
+//! The command line: one file a command. The only place that knows clap.
+
+mod args;
+mod connect;
+mod deploy;
+mod finish;
+mod input;
+mod lab;
+mod lock;
+mod measuring;
+mod plan;
+mod rehearse;
+mod signals;
+mod verify;
+
+use crate::diag::{Exit, Problem};
+use crate::report::{Format, Level, Reporter};
+use args::{Cli, Command};
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::ffi::OsString;
+
+/// Parses, runs, and gives the exit code.
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return not_parsed(&error, &args),
+    };
+    if matches!(cli.command, Command::LabService(_)) {
+        return u8::try_from(crate::lab::service::run()).unwrap_or_else(|_| Exit::Failed.into());
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads(&cli.command)).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return say_and_end(&Problem::new(Exit::Failed, format!("no runtime: {error}"))),
+    };
+    let exit = runtime.block_on(run(cli));
+    // What still runs in the background (a name lookup, a read of stdin) is not worth waiting for.
+    runtime.shutdown_background();
+    exit
+}
+
+/// An agent shares its server with the app: one thread is enough for it.
+fn threads(command: &Command) -> usize {
+    if matches!(command, Command::Agent) { 1 } else { 2 }
+}
+
+fn not_parsed(error: &clap::Error, args: &[OsString]) -> u8 {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        drop(error.print());
+        return Exit::Done.into();
+    }
+    let json = args.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json") || args.iter().any(|arg| arg == "--output=json");
+    if json {
+        let reporter = Reporter::new(Some(Format::Json), Level::Quiet);
+        let text = error.to_string();
+        let message = text.trim_start_matches("error: ").trim_end();
+        return finish::refused(&reporter, &Problem::new(Exit::Usage, message));
+    }
+    drop(error.print());
+    Exit::Usage.into()
+}
+
+fn say_and_end(problem: &Problem) -> u8 {
+    finish::refused(&Reporter::new(None, Level::Normal), problem)
+}
+
+async fn run(cli: Cli) -> u8 {
+    let reporter = std::sync::Arc::new(cli.global.reporter());
+    match cli.command {
+        Command::Plan(args) => plan::run(&cli.global, &args, &reporter).await,
+        Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
+        Command::Verify => verify::run(&cli.global, &reporter).await,
+        Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
+        Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
+        Command::Schema => {
+            reporter.result(&format!("{:#}", crate::config::schema()));
+            Exit::Done.into()
+        }
+        Command::Agent => {
+            let code = Box::pin(crate::server::agent::serve(tokio::io::stdin(), tokio::io::stdout())).await;
+            u8::try_from(code).unwrap_or_else(|_| Exit::Failed.into())
+        }
+        Command::LabBalancer(args) => lab::balancer(&args, &reporter).await,
+        Command::LabService(_) => Exit::Failed.into(),
+    }
+}

@@ -1,0 +1,80 @@
+//! `handover plan`: what a deploy would do, changing nothing.
+
+use super::args::{Global, PlanArgs};
+use super::{connect, finish, input};
+use crate::clock::Clock;
+use crate::diag::Problem;
+use crate::event::{Event, Line, Sink};
+use crate::fleet::model::Snapshot;
+use crate::fleet::plan::{Options, Plan, offline_snapshot, releases_in_fleet};
+use crate::report::{Format, Reporter, plan_json, plan_text};
+use crate::rollout::{Order, make_plan, observe, resolve, selected};
+use serde_json::json;
+use std::time::Duration;
+
+pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -> u8 {
+    let planned = if args.offline { offline(global, args) } else { Box::pin(live(global, args, reporter)).await };
+    match planned {
+        Ok(plan) => {
+            if reporter.format() != Format::Json {
+                reporter.result(&plan_text(&plan));
+            }
+            finish::ended(reporter, None, &plan_json(&plan))
+        }
+        Err(problem) => finish::ended(
+            reporter,
+            Some(&problem),
+            &json!({"outcome": "refused", "servers": [], "lowest_capacity": [], "not_zero_downtime": problem.message.lines().collect::<Vec<_>>()}),
+        ),
+    }
+}
+
+fn options(global: &Global, args: &PlanArgs, fleet: &crate::fleet::model::Fleet) -> Result<Options, Problem> {
+    Ok(Options {
+        servers: input::selection(global, fleet)?,
+        allow_downtime: args.allow.allow_downtime,
+        first: args.allow.first,
+        offline: args.offline,
+    })
+}
+
+fn offline(global: &Global, args: &PlanArgs) -> Result<Plan, Problem> {
+    let fleet = input::load(global)?.fleet;
+    let options = options(global, args, &fleet)?;
+    make_plan(&fleet, &offline_snapshot(&fleet), None, &options)
+}
+
+async fn live(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<Plan, Problem> {
+    let loaded = input::load(global)?;
+    let options = options(global, args, &loaded.fleet)?;
+    let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
+    let fleet = loaded.fleet;
+    let clock = Clock::start();
+    let ports = connect::fleet(&fleet, "handover plan").await?;
+    let snapshot = observe(&ports, &fleet, &clock).await;
+    let order = Order { fleet, files, vars, label: None, options, wait: Duration::ZERO };
+    let resolved = resolve(&ports, &order, &clock, &selected(&order)).await;
+    if let Ok(resolved) = &resolved {
+        for warning in &resolved.warnings {
+            reporter.take(Line::new(clock.now(), Event::Warning { server: None, what: warning.clone() }));
+        }
+    }
+    let plan = match resolved {
+        Ok(resolved) => make_plan(&order.fleet, &snapshot, Some(&resolved.manifest), &order.options),
+        Err(problem) => Err(problem),
+    };
+    connect::close(ports).await;
+    say_mixed(reporter, &order, &snapshot);
+    plan
+}
+
+/// A part of a fleet that is deployed to leaves different releases side by side: that is said.
+pub(super) fn say_mixed(reporter: &Reporter, order: &Order, snapshot: &Snapshot) {
+    if order.options.servers.is_none() {
+        return;
+    }
+    for (release, servers) in releases_in_fleet(snapshot) {
+        let servers = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        reporter.note(&format!("{} runs on {servers}", release.short()));
+    }
+}

@@ -1,0 +1,132 @@
+//! `handover rehearse`: the user's own deploy.toml on a pretended fleet, with traffic, through the same engine.
+
+use super::args::{Global, RehearseArgs};
+use super::deploy::{not_begun, problem_of};
+use super::measuring::Measuring;
+use super::signals::Signals;
+use super::{finish, input};
+use crate::adapters::alb::{Alb, AnyBalancer};
+use crate::clock::Clock;
+use crate::diag::{Exit, Problem};
+use crate::event::{Floor, Line, Sink, seconds};
+use crate::fleet::model::{BalancerKind, Fleet, Measure};
+use crate::fleet::plan::Options;
+use crate::lab::{Lab, LabOptions, naive};
+use crate::report::Reporter;
+use crate::rollout::machine::Ending;
+use crate::rollout::{Deployed, Order, Outside, Ports, deploy};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Reporter>) -> u8 {
+    let start = Clock::start();
+    let (fleet, options, signals) = match prepare(global, args) {
+        Ok(prepared) => prepared,
+        Err(problem) => return not_begun(reporter, &start, 0, problem),
+    };
+    let servers = fleet.servers.len();
+    let lab_options = LabOptions { speed: args.speed, seed: args.seed, ..LabOptions::default() };
+    let lab = tokio::select! {
+        lab = Box::pin(Lab::start(&fleet, lab_options)) => lab.map_err(|error| Problem::new(Exit::Failed, format!("the lab did not come up: {error:#}"))),
+        () = signals.first() => Err(signals.name(Problem::new(Exit::Interrupted, "interrupted while the lab came up"))),
+    };
+    let lab = match lab {
+        Ok(lab) => lab,
+        Err(problem) => return not_begun(reporter, &start, servers, problem),
+    };
+    reporter.take(Line::new(lab.clock().now(), lab.event()));
+    let exit = if args.serve { serve(&lab, &signals, reporter, servers).await } else { Box::pin(play(&lab, args, options, &signals, reporter)).await };
+    lab.shutdown().await;
+    exit
+}
+
+fn prepare(global: &Global, args: &RehearseArgs) -> Result<(Fleet, Options, Signals), Problem> {
+    if !(args.speed.is_finite() && args.speed >= 0.1) {
+        return Err(Problem::new(Exit::Usage, format!("--speed {}: it must be 0.1 or more", args.speed)).hint("leave it out for the default"));
+    }
+    let mut fleet = input::load(global)?.fleet;
+    let servers = input::selection(global, &fleet)?;
+    if fleet.measure.is_none() {
+        fleet.measure = default_measure(&fleet);
+    }
+    let options = Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, offline: false };
+    Ok((fleet, options, Signals::listen()?))
+}
+
+/// A rehearsal always has traffic; where deploy.toml names none, what answers while drained is asked.
+fn default_measure(fleet: &Fleet) -> Option<Measure> {
+    let group = fleet.balancer.groups.first()?;
+    let real = fleet.drain.real.clone().unwrap_or_else(|| format!("http://127.0.0.1:{}/", group.port));
+    Some(Measure { url: real, rate: 20.0, timeout: Duration::from_secs(10) })
+}
+
+/// Keeps the lab up until it is interrupted.
+async fn serve(lab: &Lab, signals: &Signals, reporter: &Arc<Reporter>, servers: usize) -> u8 {
+    reporter.note("serving; end it with Ctrl-C");
+    signals.first().await;
+    finish::ended(reporter, None, &json!({"outcome": "served", "servers": servers, "truth": lab.truth(), "speed": lab.clock().speed()}))
+}
+
+async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signals, reporter: &Arc<Reporter>) -> u8 {
+    let clock = lab.clock();
+    let servers = lab.fleet().servers.len();
+    let target = lab.measure_target();
+    let addresses = target.as_ref().and_then(|target| target.addresses.clone());
+    let measure = target.and_then(|target| lab.fleet().measure.clone().map(|measure| Measure { url: target.url, ..measure }));
+    let measuring = match Measuring::start(measure.as_ref(), &lab.fleet().balancer.groups, addresses, &clock, Arc::clone(reporter)) {
+        Ok(measuring) => measuring,
+        Err(problem) => return not_begun(reporter, &clock, servers, problem),
+    };
+    measuring.baseline().await;
+    let deployed = if args.naive { naively(lab, &measuring, signals).await } else { Box::pin(handover(lab, options, &measuring, signals)).await };
+    let (requests, losses) = measuring.finish().await;
+    let mut extra = finish::Extra::measured(requests, &losses);
+    extra.more.insert("speed".into(), json!(clock.speed()));
+    extra.more.insert("truth".into(), json!(lab.truth()));
+    let delay = lab.delay();
+    let millis = |wall: Duration| (wall.as_secs_f64() * 1_000_000.0).round() / 1000.0;
+    extra.more.insert("delay_ms".into(), json!({"p99": millis(delay.p99), "max": millis(delay.max)}));
+    let problem = problem_of(&deployed).map(|problem| signals.name(problem)).or_else(|| invalid(lab));
+    finish::deployed(reporter, &clock, deployed, problem, extra)
+}
+
+/// A lab that could not keep its own times proves nothing, whatever came out.
+fn invalid(lab: &Lab) -> Option<Problem> {
+    (!lab.kept_its_times()).then(|| {
+        let message = format!("the run is invalid: this machine was too slow for it (p99 of the lab's own delay is {:?})", lab.delay().p99);
+        Problem::new(Exit::Failed, message).hint("lower --speed, or try again when the machine has less to do")
+    })
+}
+
+async fn handover(lab: &Lab, options: Options, measuring: &Measuring, signals: &Signals) -> Deployed {
+    let balancer = match lab.fleet().balancer.kind {
+        BalancerKind::None => AnyBalancer::None,
+        BalancerKind::Alb => AnyBalancer::Alb(Box::new(Alb::lab(&lab.endpoint()))),
+    };
+    let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer) };
+    let order = Order { fleet: lab.fleet().clone(), files: Vec::new(), vars: BTreeMap::new(), label: None, options, wait: Duration::ZERO };
+    let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
+    deploy(&ports, &order, &lab.clock(), measuring, outside).await
+}
+
+async fn naively(lab: &Lab, measuring: &Measuring, signals: &Signals) -> Deployed {
+    let clock = lab.clock();
+    let servers = lab.fleet().servers.len();
+    let began = clock.now();
+    measuring.begin();
+    let played = tokio::select! {
+        played = naive::play(lab) => played.map_err(|error| Problem::new(Exit::Failed, format!("{error:#}"))),
+        () = signals.first() => Err(Problem::new(Exit::Interrupted, "interrupted")),
+    };
+    let ending = played.map(|()| Ending {
+        outcome: "deployed",
+        problem: None,
+        each: BTreeMap::new(),
+        took: Vec::new(),
+        seconds: seconds(clock.now().since(began)),
+        floor: Floor::default(),
+    });
+    Deployed { release: None, servers, ending }
+}

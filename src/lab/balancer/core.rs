@@ -1,0 +1,118 @@
+//! What the balancer's parts share: the model behind its lock, the clock, the addresses, the log.
+
+use super::delay::Delays;
+use super::faults::Faults;
+use super::lock;
+use super::log::Log;
+use super::model::{GroupSpec, Model, Place};
+use super::views::Names;
+use super::BalancerSpec;
+use crate::clock::Clock;
+use crate::fleet::model::{GroupName, TargetId, Zone};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// AWS user guide: no connection within 10 s is a 504.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// AWS API reference: `idle_timeout.timeout_seconds` is 60 by default.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The shared state of a balancer.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) clock: Clock,
+    pub(super) model: Mutex<Model>,
+    /// The groups in the order in which they were given; the first is the listener's default.
+    pub(super) order: Vec<GroupName>,
+    pub(super) names: Names,
+    pub(super) log: Log,
+    pub(super) delays: Delays,
+    pub(super) faults: Faults,
+    pub(super) strict_ranges: bool,
+    /// Wakes the health checker when a target comes or goes.
+    pub(super) wake: Notify,
+    /// Counts changes of registration: requests in flight look again whether theirs is to be cut.
+    generation: watch::Sender<u64>,
+    addresses: BTreeMap<Place, SocketAddr>,
+}
+
+impl Core {
+    pub(super) fn new(spec: BalancerSpec, addresses: BTreeMap<Place, SocketAddr>, clock: Clock) -> io::Result<Self> {
+        let order: Vec<GroupName> = spec.groups.iter().map(|group| group.name.clone()).collect();
+        let names = Names::new(&spec.region, &order);
+        let log = Log::new(spec.access_log.as_deref(), names.balancer_path())?;
+        Ok(Self {
+            clock,
+            model: Mutex::new(Model::new(spec.model, spec.groups)),
+            order,
+            names,
+            log,
+            delays: Delays::default(),
+            faults: Faults::default(),
+            strict_ranges: spec.strict_ranges,
+            wake: Notify::new(),
+            generation: watch::channel(0).0,
+            addresses,
+        })
+    }
+
+    /// A target or a setting changed.
+    pub(super) fn changed(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn register(&self, group: &GroupName, id: TargetId, port: Option<u16>, zone: Option<Zone>) {
+        lock(&self.model).register(group, id, port, zone, self.clock.now());
+        self.changed();
+    }
+
+    pub(super) fn deregister(&self, group: &GroupName, id: &TargetId, port: Option<u16>) {
+        lock(&self.model).deregister(group, id, port, self.clock.now());
+        self.changed();
+    }
+
+    /// Where a target really listens. A target that nobody made here is reached only if it is a loopback address: the
+    /// lab sends nothing to the network.
+    pub(super) fn address(&self, place: &Place) -> Option<SocketAddr> {
+        let own = place.0.as_str().parse::<IpAddr>().ok().filter(IpAddr::is_loopback);
+        self.addresses.get(place).copied().or_else(|| own.map(|ip| SocketAddr::new(ip, place.1)))
+    }
+
+    pub(super) fn group(&self, name: &GroupName) -> Option<GroupSpec> {
+        lock(&self.model).group(name).cloned()
+    }
+
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.clock.wall(CONNECT_TIMEOUT)
+    }
+
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.clock.wall(IDLE_TIMEOUT)
+    }
+
+    /// Ends when what is in flight to a target is to be cut: its deregistration delay is over.
+    pub(super) fn cut(self: &Arc<Self>, group: &GroupName, place: &Place) -> impl Future<Output = ()> + Send + use<> {
+        let (core, group, place) = (Arc::clone(self), group.clone(), place.clone());
+        let mut generation = self.generation.subscribe();
+        async move {
+            loop {
+                let at = lock(&core.model).cut_at(&group, &place);
+                let due = async {
+                    match at {
+                        Some(at) => core.clock.sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = due => return,
+                    changed = generation.changed() => if changed.is_err() { std::future::pending::<()>().await },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Starting and stopping a server's services, and making its health fail on purpose.
+
+use super::process::{Process, Start};
+use super::{Machine, looks};
+use crate::fleet::model::{Container, DrainBy, HttpCall, ReleaseId, Service};
+use crate::lab::balancer::lock;
+use crate::lab::service::{Fault, ServiceSpec};
+use crate::server::wire::{Failure, FailureKind, Reply, Stopped, StoppedContainer};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of `service.deadline` a start takes so much, and of `service.shutdown` a stop: the example app is healthy but not
+/// instant.
+const START_SHARE: (f64, f64) = (0.03, 0.06);
+const STOP_SHARE: (f64, f64) = (0.15, 0.35);
+/// Where the app itself answers 503 after SIGTERM, it serves on for so much of `service.shutdown`.
+const SERVES_ON_SHARE: f64 = 0.85;
+/// What a real request takes.
+const LATENCY: Duration = Duration::from_millis(30);
+/// A service that does not listen after so long will not.
+const LISTENS_WITHIN: Duration = Duration::from_secs(20);
+
+impl Machine {
+    pub(super) fn containers(&self) -> Vec<Container> {
+        lock(&self.state).containers.values().map(|process| process.container()).collect()
+    }
+
+    /// Brings a release up; what runs another one is replaced.
+    pub(super) async fn start(&self, id: &ReleaseId) -> Result<(), Failure> {
+        let release = self.release(id)?;
+        let _one_at_a_time = self.work.lock().await;
+        let leftover: Vec<Arc<Process>> = lock(&self.state).containers.values().cloned().collect();
+        for process in leftover.iter().filter(|process| &process.release != id) {
+            process.stop(self.spec.clock.wall(LISTENS_WITHIN)).await;
+        }
+        let mut state = lock(&self.state);
+        state.incoming = Some(id.clone());
+        if !self.drain_survives() {
+            state.drained = false;
+        }
+        for service in self.spec.fleet.services.iter().filter(|s| release.manifest.services.contains_key(&s.name)) {
+            let running = state.containers.get(&service.name);
+            if running.is_some_and(|process| &process.release == id && process.exit_code().is_none()) {
+                continue;
+            }
+            let start = Start {
+                command: &self.spec.command,
+                app: &self.spec.fleet.app,
+                service: &service.name,
+                release: id,
+                image_id: release.image_ids.get(&service.name).cloned().unwrap_or_default(),
+                log: self.dir.join(format!("{}.log", service.name)),
+            };
+            let process = Process::start(start, &self.service_spec(service, id))
+                .map_err(|error| Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name)))?;
+            state.containers.insert(service.name.clone(), Arc::new(process));
+        }
+        Ok(())
+    }
+
+    /// Waits until every service listens.
+    pub(super) async fn ready(&self) -> Result<(), Failure> {
+        let containers = lock(&self.state).containers.clone();
+        for (service, process) in containers {
+            if !matches!(tokio::time::timeout(LISTENS_WITHIN, process.ready()).await, Ok(true)) {
+                return Err(Failure::new(FailureKind::Command, format!("{service} does not listen")).output(process.last_lines()));
+            }
+        }
+        Ok(())
+    }
+
+    fn service_spec(&self, service: &Service, release: &ReleaseId) -> ServiceSpec {
+        let (fleet, name) = (&self.spec.fleet, self.server.name.as_str());
+        let fault = self.fault(service, release);
+        let shown = if fault == Some(Fault::WrongRelease) { "0badc0de0bad" } else { release.short() };
+        ServiceSpec {
+            server: name.to_owned(),
+            service: service.name.to_string(),
+            release: shown.to_owned(),
+            speed: self.spec.clock.speed(),
+            listens: self.wiring.listens(&service.name),
+            answers: self.wiring.answers(fleet, &self.server, &service.name, shown),
+            drain_file: matches!(fleet.drain.by, DrainBy::File { .. }).then(|| self.drain_file()),
+            serves_on: (fleet.drain.by == DrainBy::Sigterm).then(|| service.shutdown.mul_f64(SERVES_ON_SHARE)),
+            heartbeat: looks::heartbeat(&service.verify).map(|_| self.heartbeat_file(&service.name)),
+            start: service.deadline.mul_f64(self.share(service, "start", START_SHARE)),
+            stop: self.stop_time(service),
+            latency: LATENCY,
+            fault,
+        }
+    }
+
+    fn stop_time(&self, service: &Service) -> Duration {
+        let share = self.share(service, "stop", STOP_SHARE);
+        let left = if self.spec.fleet.drain.by == DrainBy::Sigterm { 1.0 - SERVES_ON_SHARE } else { 1.0 };
+        service.shutdown.mul_f64(share * left)
+    }
+
+    /// A share between two bounds, always the same for one seed, server and service.
+    fn share(&self, service: &Service, what: &str, (least, most): (f64, f64)) -> f64 {
+        let name = format!("{}/{}/{}/{what}", self.spec.seed, self.server.name, service.name);
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let thousandth = u32::try_from((hash >> 20) % 1000).unwrap_or(0);
+        least + (most - least) * f64::from(thousandth) / 1000.0
+    }
+
+    fn fault(&self, service: &Service, release: &ReleaseId) -> Option<Fault> {
+        if super::release::old(&self.spec.fleet).manifest.id == *release {
+            return None;
+        }
+        let mine = |server: &Option<_>| server.as_ref().is_none_or(|name| name == &self.server.name);
+        self.spec.faults.iter().find(|(server, name, _)| mine(server) && name == &service.name).map(|(_, _, fault)| *fault)
+    }
+
+    fn drain_survives(&self) -> bool {
+        self.spec.fleet.drain.by.facts().survives_restart
+    }
+
+    pub(super) fn drain_file(&self) -> PathBuf {
+        self.dir.join("drain")
+    }
+
+    /// Stops all services at the same time, each with its own grace period, and removes them.
+    pub(super) async fn stop(&self) -> Stopped {
+        let _one_at_a_time = self.work.lock().await;
+        let containers = lock(&self.state).containers.clone();
+        let mut stopping = tokio::task::JoinSet::new();
+        for (service, process) in containers {
+            let grace = self.release(&process.release).ok().and_then(|r| r.manifest.services.get(&service).map(|pin| pin.grace));
+            let (clock, grace) = (self.spec.clock, grace.unwrap_or(LISTENS_WITHIN));
+            stopping.spawn(async move {
+                let began = clock.now();
+                let exit_code = process.stop(clock.wall(grace)).await;
+                StoppedContainer { service, name: process.name().to_owned(), took: clock.now().since(began), exit_code }
+            });
+        }
+        let mut stopped = Vec::new();
+        while let Some(done) = stopping.join_next().await {
+            stopped.extend(done);
+        }
+        let mut state = lock(&self.state);
+        for container in &stopped {
+            state.containers.remove(&container.service);
+        }
+        let left = state.containers.values().map(|process| process.container()).collect();
+        Stopped { stopped, left }
+    }
+
+    /// Makes health fail on purpose, or no more, the way that deploy.toml says.
+    pub(super) async fn flip(&self, drained: bool) -> Result<Reply, Failure> {
+        match &self.spec.fleet.drain.by {
+            DrainBy::File { .. } => self.flip_file(drained)?,
+            DrainBy::Http { drain, undrain } => self.flip_http(if drained { drain } else { undrain }).await?,
+            DrainBy::Exec { .. } | DrainBy::Signal { .. } => {
+                let order = if drained { "drain" } else { "undrain" };
+                lock(&self.state).containers.values().for_each(|process| process.order(order));
+            }
+            DrainBy::Sigterm | DrainBy::Deregister => {}
+        }
+        lock(&self.state).drained = drained;
+        Ok(Reply::Done)
+    }
+
+    fn flip_file(&self, drained: bool) -> Result<(), Failure> {
+        let file = self.drain_file();
+        let done = if drained { std::fs::write(&file, "") } else { std::fs::remove_file(&file) };
+        match done {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::new(FailureKind::Command, format!("{}: {error}", file.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn flip_http(&self, call: &HttpCall) -> Result<(), Failure> {
+        match self.ask(&call.method, &call.url, None).await {
+            Ok((status, _)) if (200..300).contains(&status) => Ok(()),
+            Ok((status, _)) => Err(Failure::new(FailureKind::Command, format!("{} answered {status}", call.url))),
+            Err(why) => Err(Failure::new(FailureKind::Command, why)),
+        }
+    }
+}

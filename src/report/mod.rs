@@ -1,0 +1,126 @@
+//! The readers of the event stream: text for people, lines for pipelines, JSON for machines.
+//!
+//! Results go to stdout, progress to stderr. Nothing but this module prints.
+
+mod plan;
+mod progress;
+mod table;
+mod text;
+
+pub use plan::{plan_json, plan_text};
+pub use table::table;
+
+use crate::diag::Problem;
+use crate::event::{Event, Line, Sink};
+use progress::Bars;
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+
+/// How output is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For a person at a terminal.
+    Human,
+    /// Whole lines, for logs.
+    Plain,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Only results, warnings and failures.
+    Quiet,
+    /// And every proof.
+    Normal,
+    /// And what is waited for.
+    Verbose,
+}
+
+/// Writes events out as they come.
+#[derive(Debug)]
+pub struct Reporter {
+    format: Format,
+    level: Level,
+    bars: Option<Mutex<Bars>>,
+}
+
+impl Reporter {
+    /// Without a wish for a format: for people where stderr is a terminal, whole lines elsewhere.
+    #[must_use]
+    pub fn new(wish: Option<Format>, level: Level) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let format = wish.unwrap_or(if terminal { Format::Human } else { Format::Plain });
+        let bars = (format == Format::Human && terminal && level > Level::Quiet).then(|| Mutex::new(Bars::new()));
+        Self { format, level, bars }
+    }
+
+    /// How it writes.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Writes a result.
+    pub fn result(&self, text: &str) {
+        self.pause(|| write_all(&mut std::io::stdout().lock(), text));
+    }
+
+    /// Writes a line of progress.
+    pub fn note(&self, text: &str) {
+        if self.level > Level::Quiet && self.format != Format::Json {
+            self.pause(|| write_all(&mut std::io::stderr().lock(), text));
+        }
+    }
+
+    /// Writes what went wrong, for people; in JSON the summary says it.
+    pub fn problem(&self, problem: &Problem) {
+        if self.format != Format::Json {
+            self.pause(|| write_all(&mut std::io::stderr().lock(), &text::problem(problem)));
+        }
+    }
+
+    /// Takes the bars away for good.
+    pub fn finish(&self) {
+        if let Some(bars) = &self.bars {
+            bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+        }
+    }
+
+    fn pause(&self, write: impl FnOnce()) {
+        match &self.bars {
+            Some(bars) => bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner).suspend(write),
+            None => write(),
+        }
+    }
+
+    fn json(&self, line: &Line) {
+        let text = serde_json::to_string(line).unwrap_or_else(|error| format!(r#"{{"format":1,"event":"unprintable","error":"{error}"}}"#));
+        self.result(&text);
+    }
+}
+
+/// A reader that went away (`| head`) is no fault of ours and nothing that a deploy should stop for.
+fn write_all(out: &mut dyn Write, text: &str) {
+    drop(writeln!(out, "{}", text.trim_end_matches('\n')));
+    drop(out.flush());
+}
+
+impl Sink for Reporter {
+    fn take(&self, line: Line) {
+        if self.format == Format::Json {
+            return self.json(&line);
+        }
+        if let Some(bars) = &self.bars {
+            bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner).show(&line);
+        }
+        let Some(text) = text::line(&line, self.level, self.bars.is_some()) else { return };
+        if matches!(line.event, Event::Summary(_)) {
+            self.finish();
+            self.result(&text);
+        } else {
+            self.pause(|| write_all(&mut std::io::stderr().lock(), &text));
+        }
+    }
+}

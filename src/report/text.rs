@@ -1,0 +1,137 @@
+//! Events as lines for people.
+
+use super::{Level, table};
+use crate::diag::Problem;
+use crate::event::{Course, Event, Line, Requests, ServerOutcome, StepState, Summary, Took};
+use crate::fleet::model::{ServerName, show_duration};
+use std::time::Duration;
+
+/// The line for an event at a level; `bars` show what is under way by themselves.
+pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
+    let at = format!("{:>7.1}s", line.at);
+    let text = match &line.event {
+        Event::Warning { server, what } => format!("{at}  warning: {}{what}", prefix(server.as_ref())),
+        Event::Step { server, step, state: StepState::Failed, detail, course, .. } => {
+            format!("{at}  {server}  {step} failed{}: {}", on_course(*course), detail.as_deref().unwrap_or("no reason given"))
+        }
+        Event::Summary(summary) => self::summary(summary, level),
+        Event::ServerDone { server, what, outcome, took } if level > Level::Quiet => {
+            format!("{at}  {server}  {}{what}{}", mark(*outcome), parts(took))
+        }
+        _ if level == Level::Quiet => return None,
+        Event::Lab { control_plane, nodes, services } => {
+            format!("{at}  lab: {} nodes at {}, the balancer's API at {control_plane}, {} services", nodes.len(), nodes.join(", "), services.len())
+        }
+        Event::Preflight { server, what } => format!("{at}  {}{what}", prefix(server.as_ref())),
+        Event::Began { release, label, servers, unchanged, expected_seconds } => {
+            let label = label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
+            let same = if *unchanged > 0 { format!(", {unchanged} unchanged") } else { String::new() };
+            let about = show_duration(Duration::from_secs_f64(expected_seconds.round()));
+            format!("{at}  {}{label} to {servers} servers{same}, about {about}", release.short())
+        }
+        Event::Step { state: StepState::Proved, .. } if bars && level < Level::Verbose => return None,
+        Event::Step { server, step, state: StepState::Proved, seconds, detail, course, .. } => {
+            let detail = detail.as_ref().map(|detail| format!("  {detail}")).unwrap_or_default();
+            format!("{at}  {server}  {:<12}{seconds:>7.1}s{}{detail}", step.word(), on_course(*course))
+        }
+        Event::Waiting { server, step, what } if level == Level::Verbose => format!("{at}  {server}  {step}: {what}"),
+        Event::Step { server, step, .. } if level == Level::Verbose => format!("{at}  {server}  {step} ..."),
+        Event::Requests { counts } if level == Level::Verbose => format!("{at}  {}", requests(counts)),
+        _ => return None,
+    };
+    Some(text)
+}
+
+fn prefix(server: Option<&ServerName>) -> String {
+    server.map(|server| format!("{server}: ")).unwrap_or_default()
+}
+
+fn mark(outcome: ServerOutcome) -> &'static str {
+    match outcome {
+        ServerOutcome::Deployed | ServerOutcome::Unchanged => "",
+        ServerOutcome::LeftOut | ServerOutcome::Unknown => "needs a hand: ",
+        _ => "undone: ",
+    }
+}
+
+fn on_course(course: Course) -> &'static str {
+    match course {
+        Course::Forward => "",
+        Course::FlipBack => " (flipping back)",
+        Course::RollBack => " (rolling back)",
+        Course::LeaveStopped => " (leaving it stopped)",
+        Course::LeaveOut => " (leaving it out)",
+        Course::Finish => " (finishing)",
+    }
+}
+
+fn parts(took: &Took) -> String {
+    let total: f64 = values(took).into_iter().flatten().sum();
+    if total > 0.0 { format!(" ({total:.1}s)") } else { String::new() }
+}
+
+fn values(took: &Took) -> [Option<f64>; 7] {
+    [took.out, took.settle_out, took.stop, took.start, took.stable, took.in_, took.settle_in]
+}
+
+/// The table per server: how long each part took.
+#[must_use]
+pub(super) fn took_table(rows: &[(ServerName, Took)]) -> String {
+    let head = ["server", "out", "settle", "stop", "start", "stable", "in", "settle"];
+    let mut lines: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
+    for (server, took) in rows {
+        let cells = values(took).into_iter().map(|v| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}s")));
+        lines.push(std::iter::once(server.to_string()).chain(cells).collect());
+    }
+    table(&lines)
+}
+
+fn requests(counts: &Requests) -> String {
+    let mut parts = vec![format!("{} served", counts.served)];
+    let more = [
+        (counts.app_errors, "app errors"),
+        (counts.drain_signals, "drain signals"),
+        (counts.client_gone, "given up by the client"),
+        (counts.cut_short, "cut short"),
+    ];
+    parts.extend(more.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")));
+    format!("{} requests: {}, {} reached nowhere", counts.total, parts.join(", "), counts.nowhere)
+}
+
+fn summary(summary: &Summary, level: Level) -> String {
+    let mut out = String::new();
+    if level > Level::Quiet && !summary.took.is_empty() {
+        out.push_str(&took_table(&summary.took));
+    }
+    match &summary.requests {
+        Some(counts) => out.push_str(&format!("{}\n", requests(counts))),
+        None => out.push_str("losses not measured\n"),
+    }
+    let release = summary.release.as_ref().map(|release| format!(" {}", release.short())).unwrap_or_default();
+    out.push_str(&format!("{}{release}: {} servers", summary.outcome.replace('_', " "), summary.servers));
+    if summary.floor_seconds > 0.0 {
+        let ratio = summary.seconds / summary.floor_seconds;
+        out.push_str(&format!(", {:.1}s against a floor of {:.1}s ({ratio:.2})", summary.seconds, summary.floor_seconds));
+    }
+    for (name, value) in &summary.more {
+        out.push_str(&format!("\n{name}: {value}"));
+    }
+    out
+}
+
+/// What went wrong, with what to do about it.
+pub(super) fn problem(problem: &Problem) -> String {
+    let mut out = String::new();
+    for (at, line) in problem.message.lines().enumerate() {
+        out.push_str(if at == 0 { "error: " } else { "       " });
+        out.push_str(line);
+        out.push('\n');
+    }
+    for line in &problem.output {
+        out.push_str(&format!("     | {line}\n"));
+    }
+    for line in problem.hint.iter().flat_map(|hint| hint.lines()) {
+        out.push_str(&format!(" hint: {line}\n"));
+    }
+    out
+}

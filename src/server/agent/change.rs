@@ -1,0 +1,117 @@
+//! Stop, start, switch: each says on disk what it is about to do, does it, and says what it saw afterwards.
+
+use super::record::State;
+use super::site::{Site, disk};
+use crate::fleet::model::{Container, ReleaseId};
+use crate::fleet::release::DEFINITION;
+use crate::server::compose::{self, Inspected};
+use crate::server::layout::Pointer;
+use crate::server::publish;
+use crate::server::wire::{Failure, FailureKind, Stopped, StoppedContainer};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Beyond what the containers themselves may take.
+const ENGINE_MARGIN: Duration = Duration::from_secs(60);
+/// Making containers of images that are there; `depends_on` may wait for health.
+const UP_AT_LEAST: Duration = Duration::from_secs(120);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+impl Site {
+    /// Stops every container of the project, each with its own grace period, and removes them.
+    pub(super) async fn stop(&mut self) -> Result<Stopped, Failure> {
+        self.locked()?;
+        self.enter(State::Stopped)?;
+        let before = self.containers().await?;
+        if before.is_empty() {
+            return Ok(Stopped { stopped: Vec::new(), left: Vec::new() });
+        }
+        // One after the other at the worst: that is how `depends_on` has it.
+        let grace: Duration = before.iter().map(|container| container.grace).sum();
+        let deadline = Instant::now() + grace + ENGINE_MARGIN;
+        let began = SystemTime::now();
+        let stop = compose::stop(&self.fleet.app).cwd(Path::new("/"));
+        let ended = self.change(&stop, grace + ENGINE_MARGIN).await.and_then(|output| output.success("stopping the containers"));
+        let after = self.stopped_by(deadline, ended.is_ok()).await?;
+        let left: Vec<Container> = after.iter().filter(|c| c.is_alive()).map(|c| c.container.clone()).collect();
+        if !left.is_empty() {
+            ended?;
+        }
+        let stopped = endings(&before, &after, began);
+        if left.is_empty() {
+            let down = compose::down(&self.fleet.app).cwd(Path::new("/"));
+            self.change(&down, ENGINE_MARGIN * 2).await?.success("removing the stopped containers")?;
+        }
+        let left = self.containers().await?.into_iter().map(|c| c.container).collect();
+        Ok(Stopped { stopped, left })
+    }
+
+    /// A client that ended has not stopped anything: the containers say whether they are.
+    async fn stopped_by(&self, deadline: Instant, patient: bool) -> Result<Vec<Inspected>, Failure> {
+        loop {
+            let containers = self.containers().await?;
+            if !patient || Instant::now() >= deadline || !containers.iter().any(Inspected::is_alive) {
+                return Ok(containers);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Brings a staged release up: nothing is pulled, nothing is built.
+    pub(super) async fn start(&mut self, release: &ReleaseId) -> Result<Vec<Container>, Failure> {
+        self.locked()?;
+        let manifest = publish::check_files(&self.layout, release)?;
+        let ids = publish::image_ids(&manifest).await?;
+        if let Some((name, pin)) = manifest.services.iter().find(|(name, _)| !ids.contains_key(*name)) {
+            return Err(Failure::new(FailureKind::Missing, format!("{name}: the image {} is not on this server", pin.image)));
+        }
+        let point = self.layout.point(Pointer::Incoming, Some(release));
+        point.map_err(|error| disk(self.layout.dir(), &error))?;
+        self.enter(State::Started(release.clone()))?;
+        self.up(release).await?;
+        Ok(self.containers().await?.into_iter().map(|c| c.container).collect())
+    }
+
+    pub(super) async fn up(&mut self, release: &ReleaseId) -> Result<(), Failure> {
+        let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
+        let up = compose::up(&self.fleet.app, Path::new(DEFINITION)).cwd(&self.layout.release(release));
+        let output = self.change(&up, UP_AT_LEAST.max(longest + ENGINE_MARGIN)).await?;
+        output.success(&format!("bringing release {} up", release.short())).map(drop)
+    }
+
+    /// Makes a release `current`; the one before becomes `previous`, and old ones go.
+    pub(super) fn switch(&mut self, release: &ReleaseId) -> Result<ReleaseId, Failure> {
+        self.locked()?;
+        publish::read_release(&self.layout, release)?;
+        let failed = |error: &std::io::Error| disk(self.layout.dir(), error);
+        let before = self.layout.pointer(Pointer::Current).map_err(|error| failed(&error))?;
+        self.layout.point(Pointer::Current, Some(release)).map_err(|error| failed(&error))?;
+        if let Some(before) = before.filter(|before| before != release) {
+            self.layout.point(Pointer::Previous, Some(&before)).map_err(|error| failed(&error))?;
+        }
+        self.layout.point(Pointer::Incoming, None).map_err(|error| failed(&error))?;
+        self.enter(State::Switched)?;
+        publish::prune(&self.layout, self.fleet.release.keep);
+        match self.layout.pointer(Pointer::Current) {
+            Ok(Some(current)) => Ok(current),
+            Ok(None) => Err(Failure::new(FailureKind::Internal, "`current` is not there after it was written")),
+            Err(error) => Err(disk(self.layout.dir(), &error)),
+        }
+    }
+}
+
+/// How each container that ran has ended, and how long after the order.
+fn endings(before: &[Inspected], after: &[Inspected], began: SystemTime) -> Vec<StoppedContainer> {
+    let after: BTreeMap<&str, &Inspected> = after.iter().map(|container| (container.id.as_str(), container)).collect();
+    let ended = before.iter().filter(|container| container.is_alive()).filter_map(|container| {
+        let end = after.get(container.id.as_str()).copied().filter(|end| !end.is_alive());
+        Some(StoppedContainer {
+            service: container.container.service.clone(),
+            name: container.container.name.clone(),
+            took: end?.finished.and_then(|at| at.duration_since(began).ok()).unwrap_or_default(),
+            exit_code: end?.container.exit_code,
+        })
+    });
+    ended.collect()
+}

@@ -1,0 +1,145 @@
+//! What becomes of a server when its deploy dies, and what the next one does about an agent that was killed.
+//!
+//! Only `current` is ever brought up, and a server is let back into rotation only with what ran before or with what
+//! was verified.
+
+use super::record::{Record, State};
+use super::site::{Site, disk};
+use crate::fleet::model::ReleaseId;
+use crate::fleet::verify::{container_faults, judge};
+use crate::server::compose::Inspected;
+use crate::server::layout::Pointer;
+use crate::server::process::ProcessId;
+use crate::server::publish;
+use crate::server::wire::{Failure, FailureKind};
+use std::time::{Duration, Instant};
+
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A killed agent's command is waited for at least so long, however little patience the next one brings.
+const LAST_COMMAND: Duration = Duration::from_secs(30);
+
+impl Site {
+    /// The deploy is dead and nothing runs any more: puts right what it left, writes that down, frees the lock.
+    pub(super) async fn died(&mut self, why: &str) {
+        if self.server_lock.is_none() {
+            return;
+        }
+        let left = match self.put_right().await {
+            Ok(left) => left,
+            Err(failure) => format!("could not be put right: {failure}"),
+        };
+        self.record.say(format!("{why}; {left}"));
+        self.record.state = State::Idle;
+        self.record.command = None;
+        // There is nobody to tell; the lock goes all the same.
+        drop(self.save());
+        self.server_lock = None;
+    }
+
+    async fn put_right(&mut self) -> Result<String, Failure> {
+        if let Some(absence) = self.absence()? {
+            return Ok(format!("left out of rotation as before ({})", absence.reason));
+        }
+        match self.record.state.clone() {
+            State::Idle | State::Locked if !self.record.drained => Ok("nothing had been changed".to_owned()),
+            State::Idle | State::Locked | State::Drained => self.flip_back_if_it_runs().await,
+            State::Stopped | State::Started(_) | State::Switched => self.bring_current_up().await,
+        }
+    }
+
+    async fn flip_back_if_it_runs(&mut self) -> Result<String, Failure> {
+        if !self.containers().await?.iter().any(Inspected::is_alive) {
+            return Ok("its containers no longer run, so it stays drained".to_owned());
+        }
+        self.flip(false).await?;
+        Ok("flipped back: what ran before still runs".to_owned())
+    }
+
+    async fn bring_current_up(&mut self) -> Result<String, Failure> {
+        let current = self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))?;
+        let Some(current) = current else {
+            return Ok("left as it was: there is no release that was verified here".to_owned());
+        };
+        let manifest = publish::check_files(&self.layout, &current)?;
+        let ids = publish::image_ids(&manifest).await?;
+        let containers: Vec<_> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        if !container_faults(&manifest, &ids, &containers).is_empty() {
+            self.up(&current).await?;
+        }
+        self.wait_until_verified(&current).await?;
+        if self.record.drained {
+            self.flip(false).await?;
+        }
+        self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
+        Ok(format!("release {} was brought up, verified and let back", current.short()))
+    }
+
+    async fn wait_until_verified(&self, release: &ReleaseId) -> Result<(), Failure> {
+        let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
+        let end = Instant::now() + longest;
+        let mut passed_at: Option<Instant> = None;
+        loop {
+            let faults = self.faults(release).await?;
+            match (&passed_at, faults.is_empty()) {
+                (Some(at), true) if at.elapsed() >= self.fleet.rolling.stable => return Ok(()),
+                (None, true) => passed_at = Some(Instant::now()),
+                (Some(_), true) => {}
+                (_, false) => passed_at = None,
+            }
+            if Instant::now() >= end && passed_at.is_none() {
+                let what = format!("release {} was brought up and not verified: {}; it stays drained", release.short(), faults.join("; "));
+                return Err(Failure::new(FailureKind::Command, what));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn faults(&self, release: &ReleaseId) -> Result<Vec<String>, Failure> {
+        let manifest = publish::read_release(&self.layout, release)?;
+        let seen = self.verify(release).await?;
+        let mut faults: Vec<String> =
+            container_faults(&manifest, &seen.image_ids, &seen.containers).into_iter().map(|fault| fault.what).collect();
+        for service in self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)) {
+            let judged = seen.services.get(&service.name).map(|evidence| judge(&service.verify, evidence, release));
+            if let Some(Err(why)) = judged {
+                faults.push(format!("{}: {why}", service.name));
+            }
+        }
+        Ok(faults)
+    }
+
+    /// The lock is ours. If whoever had it before was killed: waits for his command, flips a drained server back.
+    pub(super) async fn take_over(&mut self, patience: Instant) -> Result<(), Failure> {
+        let path = self.layout.record();
+        let mut record = Record::read(&path).map_err(|error| disk(&path, &error))?;
+        let left = std::mem::replace(&mut record.state, State::Locked);
+        if let Some(command) = record.command.take() {
+            wait_for(&command, patience.max(Instant::now() + LAST_COMMAND)).await?;
+        }
+        let was = record.run.replace(self.run.clone());
+        record.agent = Some(ProcessId::of(std::process::id()));
+        let drained = record.drained;
+        self.record = record;
+        if left != State::Idle {
+            let who = was.map_or_else(|| "somebody".to_owned(), |run| format!("{} ({})", run.who, run.id));
+            self.record.say(format!("found that the agent of {who} had died in the state {left:?}"));
+            let ran_before = matches!(left, State::Locked | State::Drained);
+            if drained && ran_before && self.absence()?.is_none() {
+                let what = self.flip_back_if_it_runs().await?;
+                self.record.say(what);
+            }
+        }
+        self.save()
+    }
+}
+
+async fn wait_for(command: &ProcessId, end: Instant) -> Result<(), Failure> {
+    while command.group_is_alive() {
+        if Instant::now() >= end {
+            let message = format!("a command of an agent that was killed still runs (process group {})", command.pid);
+            return Err(Failure::new(FailureKind::Command, message).hint("wait for it, or end it"));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Makes health fail on purpose and pass again, by whichever way deploy.toml names.
+
+use super::record::State;
+use super::site::{Site, disk};
+use crate::fleet::model::{DrainBy, HttpCall, ServiceName};
+use crate::http;
+use crate::server::compose;
+use crate::server::layout::{remove, write_atomic};
+use crate::server::run::CommandLine;
+use crate::server::wire::{Failure, FailureKind, Reply};
+use std::path::Path;
+use std::time::Duration;
+
+/// The app is on this machine, and a flip is no work.
+const FLIP: Duration = Duration::from_secs(15);
+
+impl Site {
+    pub(super) async fn ask_flip(&mut self, drained: bool) -> Result<Reply, Failure> {
+        self.locked()?;
+        self.flip(drained).await?;
+        Ok(Reply::Done)
+    }
+
+    /// The record says so before health begins to fail, and only after it passes again that it does no more.
+    pub(super) async fn flip(&mut self, drained: bool) -> Result<(), Failure> {
+        if drained {
+            self.record.drained = true;
+            if self.record.state == State::Locked {
+                self.record.state = State::Drained;
+            }
+            self.save()?;
+        }
+        match self.fleet.drain.by.clone() {
+            DrainBy::File { path } => flip_file(Path::new(&path), drained)?,
+            DrainBy::Http { drain, undrain } => call(if drained { &drain } else { &undrain }).await?,
+            DrainBy::Exec { service, drain, undrain } => self.flip_exec(service, if drained { drain } else { undrain }).await?,
+            DrainBy::Signal { service, drain, undrain } => self.flip_signal(&service, if drained { &drain } else { &undrain }).await?,
+            // The stop itself, or the balancer's side of it: nothing is done here.
+            DrainBy::Sigterm | DrainBy::Deregister => {}
+        }
+        if !drained {
+            self.record.drained = false;
+            if matches!(self.record.state, State::Drained | State::Switched) {
+                self.record.state = State::Locked;
+            }
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    async fn flip_exec(&mut self, service: Option<ServiceName>, argv: Vec<String>) -> Result<(), Failure> {
+        let Some(service) = service else {
+            self.change(&CommandLine::new(argv).cwd(Path::new("/")), FLIP).await?.success("the drain command")?;
+            return Ok(());
+        };
+        for id in self.alive(&service).await? {
+            self.change(&compose::exec(&id, &argv), FLIP).await?.success(&format!("the drain command in {service}"))?;
+        }
+        Ok(())
+    }
+
+    async fn flip_signal(&mut self, service: &ServiceName, name: &str) -> Result<(), Failure> {
+        for id in self.alive(service).await? {
+            self.change(&compose::signal(&id, name), FLIP).await?.success(&format!("sending {name} to {service}"))?;
+        }
+        Ok(())
+    }
+
+    async fn alive(&self, service: &ServiceName) -> Result<Vec<String>, Failure> {
+        let containers = self.containers().await?;
+        let ids: Vec<String> = containers.into_iter().filter(|c| c.is_alive() && &c.container.service == service).map(|c| c.id).collect();
+        if ids.is_empty() {
+            return Err(Failure::new(FailureKind::Command, format!("no container of {service} runs, so it cannot be told to drain")));
+        }
+        Ok(ids)
+    }
+
+    /// Whether health is made to fail now: the file says so itself, of the others only our record knows.
+    pub(super) fn is_drained(&self, recorded: bool) -> bool {
+        match &self.fleet.drain.by {
+            DrainBy::File { path } => Path::new(path).exists(),
+            DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => recorded,
+            DrainBy::Sigterm | DrainBy::Deregister => false,
+        }
+    }
+}
+
+fn flip_file(path: &Path, drained: bool) -> Result<(), Failure> {
+    let done = if drained {
+        // The folder lies in /run as a rule, and is gone after a boot.
+        path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| write_atomic(path, b"drained by handover\n", 0o644))
+    } else {
+        remove(path)
+    };
+    done.map_err(|error| disk(path, &error))
+}
+
+async fn call(call: &HttpCall) -> Result<(), Failure> {
+    let failed = |what: String| Failure::new(FailureKind::Command, format!("{} {}: {what}", call.method, call.url));
+    match http::get(&call.url, None, &call.method, FLIP).await {
+        Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
+        Ok(answer) => Err(failed(format!("answered {}", answer.status))),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_comes_and_goes_and_its_folder_is_made() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("run/mythex/drain");
+        flip_file(&path, true).expect("made");
+        flip_file(&path, true).expect("made again");
+        assert!(path.exists());
+        flip_file(&path, false).expect("removed");
+        flip_file(&path, false).expect("gone already");
+        assert!(!path.exists() && path.parent().is_some_and(Path::exists));
+    }
+}

@@ -1,0 +1,270 @@
+//! One server as its agent sees it: the locks that it holds, the record that it keeps, and which request is what.
+
+use super::record::{Record, State, now};
+use crate::fleet::model::{Absence, Fleet, Holder};
+use crate::fleet::verify::judge;
+use crate::server::compose::{self, Inspected, parse_inspect};
+use crate::server::flock::{Flock, Taken, try_take};
+use crate::server::layout::{Layout, read_json, remove, write_json};
+use crate::server::process::ProcessId;
+use crate::server::run::{CommandLine, Output, last_lines, run, run_noted};
+use crate::server::wire::{Context, Failure, FailureKind, Reply, Request, Run, Verified};
+use crate::server::{probes, publish};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The engine answers about its own state.
+const ENGINE: Duration = Duration::from_secs(30);
+/// Between two tries to take a lock that is held.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
+/// What the main loop tells whoever works.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ctl {
+    /// How many unlocks were asked for so far.
+    pub(super) unlocks: u64,
+    /// Nobody listens any more.
+    pub(super) dead: bool,
+}
+
+/// One server.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) fleet: Fleet,
+    pub(super) run: Run,
+    pub(super) layout: Layout,
+    pub(super) record: Record,
+    pub(super) server_lock: Option<Flock>,
+    deploy_lock: Option<Flock>,
+}
+
+/// A failure of the disk, in the words that every part uses.
+pub(super) fn disk(path: &Path, error: &io::Error) -> Failure {
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied { FailureKind::Missing } else { FailureKind::Internal };
+    Failure::new(kind, format!("{}: {error}", path.display()))
+}
+
+impl Site {
+    pub(super) fn new(context: Context) -> Self {
+        let layout = Layout::of(&context.fleet);
+        Self { fleet: context.fleet, run: context.run, layout, record: Record::default(), server_lock: None, deploy_lock: None }
+    }
+
+    /// Whether a request must be finished although its asker is dead: it changes what runs, or what is switched on.
+    pub(super) fn must_finish(request: &Request) -> bool {
+        matches!(
+            request,
+            Request::Flip { .. }
+                | Request::Stop
+                | Request::Start { .. }
+                | Request::Switch { .. }
+                | Request::Absent { .. }
+                | Request::Adopt
+                | Request::Lock { .. }
+                | Request::Unlock { .. }
+        )
+    }
+
+    pub(super) async fn handle(&mut self, request: Request, ctl: watch::Receiver<Ctl>, unlocks: u64) -> Result<Reply, Failure> {
+        match request {
+            Request::Observe => Ok(Reply::Facts(Box::new(self.observe().await?))),
+            Request::LockDeploy => self.lock_deploy(),
+            Request::UnlockDeploy => {
+                self.deploy_lock = None;
+                Ok(Reply::Done)
+            }
+            Request::Resolve { files, compose, vars } => {
+                let resolved = publish::resolve(&self.layout, &self.fleet, &files, &compose, &vars).await?;
+                Ok(Reply::Resolved(Box::new(resolved)))
+            }
+            Request::Stage { manifest, files } => {
+                publish::stage(&self.layout, &self.fleet.app, &manifest, &files).await?;
+                Ok(Reply::Done)
+            }
+            Request::Pull { release } => Ok(Reply::Pulled(publish::pull(&publish::read_release(&self.layout, &release)?).await?)),
+            Request::Adopt => {
+                let containers = self.containers().await?;
+                Ok(Reply::Adopted(Box::new(publish::adopt(&self.layout, &self.fleet, &containers).await?)))
+            }
+            Request::Lock { wait } => self.lock(wait, ctl, unlocks).await,
+            Request::Unlock { record } => self.unlock(&record),
+            Request::Flip { drained } => self.ask_flip(drained).await,
+            Request::Look => Ok(Reply::Sighting(probes::look(&self.fleet).await)),
+            Request::Count => Ok(Reply::Count(match &self.fleet.drain.counter {
+                Some(counter) => probes::count(counter).await,
+                None => None,
+            })),
+            Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
+            Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
+            Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
+            Request::Switch { release } => Ok(Reply::Switched(self.switch(&release)?)),
+            Request::Absent { absence } => self.absent(absence),
+            Request::Freeze { reason } => self.freeze(reason),
+            Request::Unfreeze => {
+                remove(&self.layout.freeze()).map_err(|error| disk(&self.layout.freeze(), &error))?;
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn lock_deploy(&mut self) -> Result<Reply, Failure> {
+        if self.deploy_lock.is_some() {
+            return Ok(Reply::Locked);
+        }
+        let lock = self.layout.deploy_lock();
+        match try_take(&lock, &self.layout.deploy_lock_note(), &self.run).map_err(|error| disk(&lock, &error))? {
+            Taken::Held(holder) => Ok(Reply::Held(holder)),
+            Taken::Ours(flock) => {
+                self.deploy_lock = Some(flock);
+                Ok(Reply::Locked)
+            }
+        }
+    }
+
+    /// Waits for the server lock; an unlock that is asked for meanwhile, or the asker's death, ends the waiting.
+    async fn lock(&mut self, wait: Duration, mut ctl: watch::Receiver<Ctl>, unlocks: u64) -> Result<Reply, Failure> {
+        if self.server_lock.is_some() {
+            return Ok(Reply::Locked);
+        }
+        let end = Instant::now() + wait;
+        let lock = self.layout.server_lock().to_owned();
+        loop {
+            match try_take(&lock, &self.layout.server_lock_note(), &self.run).map_err(|error| disk(&lock, &error))? {
+                Taken::Ours(flock) => {
+                    self.server_lock = Some(flock);
+                    break;
+                }
+                Taken::Held(holder) => {
+                    let over = Instant::now() >= end;
+                    let Ctl { unlocks: asked, dead } = *ctl.borrow_and_update();
+                    if over || dead || asked > unlocks {
+                        return Ok(Reply::Held(holder));
+                    }
+                }
+            }
+            // Whatever wakes it up, it looks again.
+            drop(tokio::time::timeout(TRY_AGAIN, ctl.changed()).await);
+        }
+        if let Err(failure) = self.take_over(end).await {
+            self.server_lock = None;
+            return Err(failure);
+        }
+        Ok(Reply::Locked)
+    }
+
+    fn unlock(&mut self, record: &str) -> Result<Reply, Failure> {
+        if self.server_lock.is_none() {
+            return Ok(Reply::Done);
+        }
+        self.record.say(record);
+        self.record.state = State::Idle;
+        self.record.command = None;
+        let written = self.save();
+        self.server_lock = None;
+        written.map(|()| Reply::Done)
+    }
+
+    fn absent(&mut self, absence: Option<Absence>) -> Result<Reply, Failure> {
+        self.locked()?;
+        let path = self.layout.absence();
+        match absence {
+            Some(absence) => {
+                let since = if absence.since == 0 { now() } else { absence.since };
+                write_json(&path, &Absence { since, ..absence })
+            }
+            None => remove(&path),
+        }
+        .map_err(|error| disk(&path, &error))?;
+        Ok(Reply::Done)
+    }
+
+    fn freeze(&self, reason: String) -> Result<Reply, Failure> {
+        let path = self.layout.freeze();
+        let freeze = Holder { who: self.run.who.clone(), what: reason, since: now(), run: Some(self.run.id.clone()) };
+        write_json(&path, &freeze).map_err(|error| disk(&path, &error))?;
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn absence(&self) -> Result<Option<Absence>, Failure> {
+        let path = self.layout.absence();
+        read_json(&path).map_err(|error| disk(&path, &error))
+    }
+
+    /// Nothing is changed without the server lock.
+    pub(super) fn locked(&self) -> Result<(), Failure> {
+        if self.server_lock.is_some() {
+            return Ok(());
+        }
+        Err(Failure::new(FailureKind::NotLocked, "the server lock is not held by this deploy (any more)"))
+    }
+
+    pub(super) fn save(&self) -> Result<(), Failure> {
+        let path = self.layout.record();
+        self.record.write(&path).map_err(|error| disk(&path, &error))
+    }
+
+    /// Says on disk what is about to be done.
+    pub(super) fn enter(&mut self, state: State) -> Result<(), Failure> {
+        self.record.state = state;
+        self.save()
+    }
+
+    /// Runs a changing command; the record names its process group for as long as it runs.
+    pub(super) async fn change(&mut self, line: &CommandLine, within: Duration) -> Result<Output, Failure> {
+        let path = self.layout.record();
+        let record = &mut self.record;
+        let result = run_noted(line, within, |group| {
+            record.command = Some(ProcessId::of(group));
+            // The command runs already: it is better watched from memory than not at all.
+            drop(record.write(&path));
+        })
+        .await;
+        self.record.command = None;
+        drop(self.record.write(&path));
+        result
+    }
+
+    /// Every container of the project.
+    pub(super) async fn containers(&self) -> Result<Vec<Inspected>, Failure> {
+        for _ in 0..3 {
+            let ids = run(&compose::list(&self.fleet.app), ENGINE).await?.success("listing containers")?;
+            let ids: Vec<String> = ids.text().split_whitespace().map(ToOwned::to_owned).collect();
+            if ids.is_empty() {
+                return Ok(Vec::new());
+            }
+            let output = run(&compose::inspect(&ids), ENGINE).await?;
+            if output.code != 0 && output.stderr.contains("No such container") {
+                // One went between the two questions.
+                continue;
+            }
+            let output = output.success("looking at containers")?;
+            return parse_inspect(&output.stdout)
+                .map_err(|error| Failure::new(FailureKind::Internal, format!("the engine's answer is not understood: {error}")));
+        }
+        Err(Failure::new(FailureKind::Command, "the project's containers come and go too fast to be looked at"))
+    }
+
+    pub(super) async fn verify(&self, release: &crate::fleet::model::ReleaseId) -> Result<Verified, Failure> {
+        let manifest = publish::read_release(&self.layout, release)?;
+        let containers = self.containers().await?;
+        let services: Vec<_> = self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)).cloned().collect();
+        let evidence = probes::services(&services, &containers).await;
+        let image_ids = publish::image_ids(&manifest).await?;
+        let mut logs = BTreeMap::new();
+        for service in &services {
+            let fine = evidence.get(&service.name).is_some_and(|seen| judge(&service.verify, seen, release).is_ok());
+            let own = containers.iter().find(|c| c.container.service == service.name);
+            if let (false, Some(container)) = (fine, own) {
+                if let Ok(output) = run(&compose::logs(&container.id), ENGINE).await {
+                    logs.insert(service.name.clone(), last_lines(&format!("{}{}", output.text(), output.stderr), 20));
+                }
+            }
+        }
+        // Once more, so that nothing that ended during the checks passes for running.
+        let containers = self.containers().await?.into_iter().map(|c| c.container).collect();
+        Ok(Verified { containers, image_ids, services: evidence, logs })
+    }
+}

@@ -1,0 +1,1 @@
+//! The agent as its asker sees it, over a pair of pipes.

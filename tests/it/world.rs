@@ -1,0 +1,659 @@
+//! A pretended fleet behind the two ports, in virtual time: servers that can lie, a balancer whose nodes disagree.
+//!
+//! It counts what a client would have felt and whether a container was ever stopped while a node could still pick it.
+
+use handover::clock::{Clock, Stamp};
+use handover::config;
+use handover::event::{Line, Sink};
+use handover::fleet::health::Check;
+use handover::fleet::model::*;
+use handover::fleet::plan::Options;
+use handover::fleet::release::{Manifest, ServicePin};
+use handover::fleet::verify::Evidence;
+use handover::lab::balancer::model::{GroupSpec, Merge, Model, ModelSpec, Pick};
+use handover::rollout::port::{Balancer, BalancerError, Server as ServerPort, ServerError};
+use handover::rollout::{Deployed, Order, Outside, Ports, deploy};
+use handover::server::wire::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Something that goes otherwise than it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lie {
+    /// `stop` returns 0 and the containers live on.
+    StopLeavesAlive,
+    /// `up` brings containers of the old image.
+    UpOldImage,
+    /// The new containers answer as the old version.
+    AnswersOldVersion,
+    /// Half of the workers go on answering 200.
+    HalfFlips,
+    /// Health follows, but real traffic is refused while drained.
+    RealRefused,
+    /// The new containers restart again and again.
+    RestartLoop,
+    /// `current` stays what it was.
+    SwitchDoesNothing,
+    /// Health stays 503 after the flip back of the new release.
+    StaysDrained,
+    /// On the server all is well, but the balancer never gets an answer from the new release.
+    Unreachable,
+    /// It dies while it is drained.
+    DiesDrained,
+    /// The server lock is somebody else's.
+    LockHeld,
+    /// The connection is lost at the stop.
+    LostAtStop,
+    /// A container has to be killed.
+    Killed,
+    /// The previous release does not come up again either.
+    RollbackFails,
+    /// The app leaves right after SIGTERM.
+    LeavesAtOnce,
+    /// Its own counter never falls silent.
+    NeverSilent,
+}
+
+#[derive(Debug)]
+struct Sim {
+    name: ServerName,
+    running: Option<ReleaseId>,
+    up: bool,
+    drained: bool,
+    term_until: Option<Stamp>,
+    current: Option<ReleaseId>,
+    previous: Option<ReleaseId>,
+    absence: Option<Absence>,
+    locked: bool,
+    deploy_locked: bool,
+    lies: BTreeSet<Lie>,
+    restarts: u32,
+    requests: Vec<String>,
+    count: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// Until then the API throttles every question.
+    pub throttled_until: Option<Duration>,
+    /// From then on it denies access.
+    pub denied_from: Option<Duration>,
+    /// This server breaks at that moment.
+    pub breaks: Option<(ServerName, Duration)>,
+    /// So many questions were asked in any one second.
+    pub busiest: u32,
+}
+
+pub struct Inner {
+    fleet: Fleet,
+    model: Model,
+    sims: BTreeMap<ServerName, Sim>,
+    pub trouble: Trouble,
+    pub served: u64,
+    pub nowhere: u64,
+    pub violations: Vec<String>,
+    pub lowest_serving: usize,
+    asked: Vec<(GroupName, Stamp)>,
+    releases: BTreeMap<ReleaseId, Manifest>,
+    new: ReleaseId,
+    grace_before_leaving: Duration,
+}
+
+/// The pretended fleet.
+#[derive(Clone)]
+pub struct World {
+    pub inner: Arc<Mutex<Inner>>,
+    pub clock: Clock,
+    pub events: Arc<Mutex<Vec<Line>>>,
+}
+
+impl Sink for World {
+    fn take(&self, line: Line) {
+        self.events.lock().expect("events").push(line);
+    }
+}
+
+pub fn fleet(text: &str) -> Fleet {
+    config::from_sources(&config::Source::new("deploy.toml", text), None).unwrap_or_else(|p| panic!("{p}")).fleet
+}
+
+fn manifest(fleet: &Fleet, id: &str) -> Manifest {
+    let pin = ServicePin { image: format!("registry/app@sha256:{id}"), grace: Duration::from_secs(30), replicas: 1, one_shot: false };
+    Manifest {
+        format: 1,
+        id: ReleaseId::new(id),
+        label: None,
+        services: fleet.services.iter().map(|s| (s.name.clone(), pin.clone())).collect(),
+        files: BTreeMap::new(),
+    }
+}
+
+pub const OLD: &str = "0ld0ld0ld0ld0ld0";
+pub const NEW: &str = "new0new0new0new0";
+
+impl World {
+    /// A fleet that runs the old release everywhere, seen healthy by every node.
+    pub async fn new(fleet: Fleet, nodes: usize, change: impl FnOnce(&mut ModelSpec)) -> Self {
+        let zones: BTreeSet<Zone> = fleet.servers.iter().filter_map(|s| s.zone.clone()).collect();
+        let zones: Vec<Zone> = if zones.is_empty() { vec!["a".into()] } else { zones.into_iter().collect() };
+        let mut spec = ModelSpec::new(11, (0..nodes).map(|n| zones[n % zones.len()].clone()).collect());
+        change(&mut spec);
+        let groups = fleet.balancer.groups.iter().map(group_spec).collect();
+        let clock = Clock::start();
+        let mut model = Model::new(spec, groups);
+        for server in &fleet.servers {
+            for (group, targets) in &server.targets {
+                for target in targets {
+                    model.register(group, target.id.clone(), target.port, server.zone.clone(), clock.now());
+                }
+            }
+        }
+        let sims = fleet.servers.iter().map(|server| (server.name.clone(), Sim::new(server.name.clone()))).collect();
+        let releases = [OLD, NEW].map(|id| (ReleaseId::new(id), manifest(&fleet, id))).into();
+        let lowest_serving = fleet.servers.len();
+        let inner = Inner {
+            fleet,
+            model,
+            sims,
+            trouble: Trouble::default(),
+            served: 0,
+            nowhere: 0,
+            violations: Vec::new(),
+            lowest_serving,
+            asked: Vec::new(),
+            releases,
+            new: ReleaseId::new(NEW),
+            grace_before_leaving: Duration::from_secs(60),
+        };
+        let world = Self { inner: Arc::new(Mutex::new(inner)), clock, events: Arc::default() };
+        let ticking = world.clone();
+        tokio::spawn(async move {
+            loop {
+                ticking.clock.sleep(Duration::from_millis(100)).await;
+                ticking.inner.lock().expect("world").tick(ticking.clock.now());
+            }
+        });
+        while !world.inner.lock().expect("world").model.all_healthy() {
+            world.clock.sleep(Duration::from_secs(1)).await;
+        }
+        world.clock.sleep(Duration::from_secs(5)).await;
+        let mut inner = world.inner.lock().expect("world");
+        (inner.served, inner.nowhere) = (0, 0);
+        drop(inner);
+        world
+    }
+
+    pub fn lie(&self, server: &str, lie: Lie) -> &Self {
+        self.with(|inner| inner.sims.get_mut(&server.into()).expect("server").lies.insert(lie));
+        self
+    }
+
+    pub fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
+        act(&mut self.inner.lock().expect("world"))
+    }
+
+    /// What a server has: `current`, whether it is drained, whether it runs, its locks.
+    pub fn state(&self, server: &str) -> String {
+        self.with(|inner| {
+            let sim = &inner.sims[&server.into()];
+            let word = |id: &Option<ReleaseId>| id.as_ref().map_or("none", |id| if id.as_str() == NEW { "new" } else { "old" }).to_owned();
+            let mut words = vec![format!("current {}", word(&sim.current)), format!("runs {}", word(&sim.running.clone().filter(|_| sim.up)))];
+            words.extend(sim.drained.then(|| "drained".to_owned()));
+            words.extend(sim.absence.as_ref().map(|_| "absent".to_owned()));
+            words.extend((sim.locked || sim.deploy_locked).then(|| "locked".to_owned()));
+            words.join(", ")
+        })
+    }
+
+    pub fn empty(&self, server: &str) {
+        self.with(|inner| {
+            let sim = inner.sims.get_mut(&server.into()).expect("server");
+            (sim.running, sim.up, sim.current, sim.previous) = (None, false, None, None);
+        });
+    }
+
+    pub async fn deploy(&self) -> Deployed {
+        self.deploy_with(Options::default(), |_| {}).await
+    }
+
+    pub async fn deploy_with(&self, options: Options, change: impl FnOnce(&watch::Sender<u32>)) -> Deployed {
+        let fleet = self.with(|inner| inner.fleet.clone());
+        let ports = self.ports();
+        let (interrupt, interrupts) = watch::channel(0);
+        let (_lost, lost) = watch::channel(0);
+        change(&interrupt);
+        let order = Order { fleet, files: Vec::new(), vars: BTreeMap::new(), label: None, options, wait: Duration::ZERO };
+        deploy(&ports, &order, &self.clock, self, Outside { interrupts, lost }).await
+    }
+
+    pub fn ports(&self) -> Ports<SimPort, BalancerPort> {
+        let fleet = self.with(|inner| inner.fleet.clone());
+        let servers = fleet.servers.iter().map(|s| (s.name.clone(), Arc::new(SimPort { world: self.clone(), name: s.name.clone() }))).collect();
+        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())) }
+    }
+
+    /// The steps that failed, as `server step course`.
+    pub fn failed_steps(&self) -> Vec<String> {
+        let lines = self.events.lock().expect("events");
+        lines
+            .iter()
+            .filter_map(|line| match &line.event {
+                handover::event::Event::Step { server, step, course, state: handover::event::StepState::Failed, .. } => {
+                    Some(format!("{server} {step} {course:?}"))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub fn requests(&self, server: &str) -> Vec<String> {
+        self.with(|inner| inner.sims[&server.into()].requests.clone())
+    }
+}
+
+fn group_spec(group: &Group) -> GroupSpec {
+    GroupSpec {
+        name: group.name.clone(),
+        port: group.port,
+        path: group.health.path.clone(),
+        health_port: None,
+        settings: group.health.settings,
+        attributes: GroupAttributes {
+            cross_zone: group.cross_zone,
+            fail_open_count: group.fail_open_count,
+            fail_open_percent: group.fail_open_percent,
+            deregistration_delay: group.deregistration_delay,
+            slow_start: Duration::ZERO,
+        },
+        by_address: false,
+    }
+}
+
+pub fn last_merges(spec: &mut ModelSpec) {
+    spec.merge = Merge::Last;
+}
+
+impl Sim {
+    fn new(name: ServerName) -> Self {
+        let old = Some(ReleaseId::new(OLD));
+        Self {
+            name,
+            running: old.clone(),
+            up: true,
+            drained: false,
+            term_until: None,
+            current: old,
+            previous: None,
+            absence: None,
+            locked: false,
+            deploy_locked: false,
+            lies: BTreeSet::new(),
+            restarts: 0,
+            requests: Vec::new(),
+            count: 0,
+        }
+    }
+
+    fn is_new(&self) -> bool {
+        self.running.as_ref().is_some_and(|id| id.as_str() == NEW)
+    }
+
+    fn lies(&self, lie: Lie) -> bool {
+        self.lies.contains(&lie)
+    }
+
+    fn answers(&self) -> bool {
+        self.answers_itself() && !(self.lies(Lie::Unreachable) && self.is_new())
+    }
+
+    /// What the server itself sees of its app.
+    fn answers_itself(&self) -> bool {
+        let dead = (self.lies(Lie::DiesDrained) && self.drained) || (self.lies(Lie::RestartLoop) && self.is_new());
+        self.up && self.running.is_some() && !dead
+    }
+
+    fn container(&self, service: &ServiceName) -> Container {
+        let mut image = self.running.clone().unwrap_or_else(|| ReleaseId::new("nothing"));
+        if self.lies(Lie::UpOldImage) && self.is_new() {
+            image = ReleaseId::new(OLD);
+        }
+        Container {
+            service: service.clone(),
+            name: format!("{}-{service}-1", self.name),
+            state: if self.up { ContainerState::Running } else { ContainerState::Exited },
+            restarts: self.restarts,
+            exit_code: 0,
+            image_id: format!("image of {image}"),
+            health: None,
+        }
+    }
+}
+
+impl Inner {
+    fn tick(&mut self, now: Stamp) {
+        if let Some((name, at)) = &self.trouble.breaks {
+            if now >= Stamp::at(*at) {
+                self.sims.get_mut(name).expect("server").up = false;
+            }
+        }
+        for sim in self.sims.values_mut() {
+            if sim.term_until.is_some_and(|until| now >= until) {
+                sim.term_until = None;
+                sim.up = false;
+                sim.running = None;
+            }
+        }
+        for order in self.model.due(now) {
+            let check = match self.sim_of(&order.place.0) {
+                Some(sim) if !sim.answers() => Check::Fail(TargetReason::FailedHealthChecks),
+                Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => Check::Fail(TargetReason::ResponseCodeMismatch),
+                Some(_) => Check::Pass,
+                None => Check::Fail(TargetReason::FailedHealthChecks),
+            };
+            self.model.record(&order, check, now);
+        }
+        let groups: Vec<GroupName> = self.model.groups().map(|g| g.name.clone()).collect();
+        for group in &groups {
+            for node in 0..self.model.nodes() {
+                let served = match self.model.pick(node, group, now) {
+                    Pick::Target { place, .. } => self.sims.values_mut().find(|s| is_of(&self.fleet, &s.name, &place.0)).is_some_and(|sim| {
+                        sim.count += 1;
+                        sim.answers()
+                    }),
+                    Pick::None => false,
+                };
+                if served { self.served += 1 } else { self.nowhere += 1 }
+            }
+        }
+        let serving = self.sims.values().filter(|sim| sim.answers() && !sim.drained).count();
+        self.lowest_serving = self.lowest_serving.min(serving);
+    }
+
+    fn sim_of(&self, id: &TargetId) -> Option<&Sim> {
+        self.sims.values().find(|sim| is_of(&self.fleet, &sim.name, id))
+    }
+
+    /// From now on a server does as it says.
+    pub fn honest(&mut self, server: &str) {
+        self.sims.get_mut(&server.into()).expect("server").lies.clear();
+    }
+
+    /// How long an app that drains on SIGTERM serves on, and the grace period that its release gives it.
+    pub fn grace(&mut self, grace: Duration) {
+        self.grace_before_leaving = grace;
+        for manifest in self.releases.values_mut() {
+            for pin in manifest.services.values_mut() {
+                pin.grace = grace + Duration::from_secs(30);
+            }
+        }
+    }
+
+    fn about_to_stop(&mut self, name: &ServerName, now: Stamp) {
+        let server = self.fleet.server(name).expect("server").clone();
+        for (group, targets) in &server.targets {
+            let port = self.model.group(group).expect("group").port;
+            for target in targets {
+                let place = (target.id.clone(), target.port.unwrap_or(port));
+                if self.model.may_be_picked(group, &place, now) && self.sims[name].answers() {
+                    self.violations.push(format!("{name} was stopped while a node could still pick it"));
+                }
+            }
+        }
+    }
+
+    fn facts(&self, name: &ServerName) -> ServerFacts {
+        let sim = &self.sims[name];
+        let on_disk = |id: &ReleaseId| ReleaseOnDisk { manifest: self.releases[id].clone(), image_ids: self.image_ids(id) };
+        let containers = if sim.running.is_some() { self.fleet.services.iter().map(|s| sim.container(&s.name)).collect() } else { Vec::new() };
+        ServerFacts {
+            compose: "2.40.3".into(),
+            engine: "20.10".into(),
+            missing: Vec::new(),
+            disk_free: 1 << 40,
+            current: sim.current.as_ref().map(on_disk),
+            previous: sim.previous.as_ref().map(on_disk),
+            incoming: None,
+            containers,
+            drained: sim.drained,
+            absence: sim.absence.clone(),
+            lock: None,
+            deploy_lock: None,
+            freeze: None,
+        }
+    }
+
+    fn image_ids(&self, id: &ReleaseId) -> BTreeMap<ServiceName, String> {
+        self.fleet.services.iter().map(|s| (s.name.clone(), format!("image of {id}"))).collect()
+    }
+}
+
+fn is_of(fleet: &Fleet, name: &ServerName, id: &TargetId) -> bool {
+    fleet.server(name).is_some_and(|server| server.targets.values().flatten().any(|target| &target.id == id))
+}
+
+pub struct SimPort {
+    world: World,
+    name: ServerName,
+}
+
+impl ServerPort for SimPort {
+    async fn call(&self, request: Request) -> Result<Reply, ServerError> {
+        let wait = match &request {
+            Request::Stop => Duration::from_secs(2),
+            Request::Start { .. } => Duration::from_secs(3),
+            _ => Duration::from_millis(50),
+        };
+        if request == Request::Stop {
+            return self.stop(wait).await;
+        }
+        self.world.clock.sleep(wait).await;
+        self.world.with(|inner| inner.answer(&self.name, request))
+    }
+}
+
+impl SimPort {
+    async fn stop(&self, wait: Duration) -> Result<Reply, ServerError> {
+        let now = self.world.clock.now();
+        let (sigterm, lies) = self.world.with(|inner| {
+            let sigterm = inner.fleet.drain.by == DrainBy::Sigterm;
+            let stays = inner.grace_before_leaving;
+            if !sigterm {
+                inner.about_to_stop(&self.name, now);
+            }
+            let sim = inner.sims.get_mut(&self.name).expect("server");
+            sim.requests.push("stop".into());
+            if sigterm && sim.running.is_some() {
+                sim.term_until = Some(now + if sim.lies(Lie::LeavesAtOnce) { Duration::from_secs(1) } else { stays });
+            }
+            (sigterm, sim.lies.clone())
+        });
+        if sigterm {
+            while self.world.with(|inner| inner.sims[&self.name].term_until.is_some()) {
+                self.world.clock.sleep(Duration::from_millis(200)).await;
+            }
+        } else {
+            self.world.clock.sleep(wait).await;
+        }
+        self.world.with(|inner| {
+            let services: Vec<ServiceName> = inner.fleet.services.iter().map(|s| s.name.clone()).collect();
+            let sim = inner.sims.get_mut(&self.name).expect("server");
+            if lies.contains(&Lie::LostAtStop) && !sim.is_new() {
+                return Err(ServerError::Lost("broken pipe".into()));
+            }
+            let old = !sim.is_new();
+            let alive = lies.contains(&Lie::StopLeavesAlive) && old;
+            let left = if alive { services.iter().map(|s| sim.container(s)).collect() } else { Vec::new() };
+            if !alive {
+                (sim.running, sim.up, sim.restarts) = (None, false, 0);
+            }
+            let exit_code = if lies.contains(&Lie::Killed) { 137 } else { 0 };
+            let stopped = services.into_iter().map(|service| StoppedContainer { name: service.to_string(), service, took: wait, exit_code }).collect();
+            Ok(Reply::Stopped(Stopped { stopped, left }))
+        })
+    }
+}
+
+impl Inner {
+    fn answer(&mut self, name: &ServerName, request: Request) -> Result<Reply, ServerError> {
+        let word = format!("{request:?}").split([' ', '{', '(']).next().unwrap_or_default().to_lowercase();
+        let image_ids = |inner: &Self, id: &ReleaseId| inner.image_ids(id);
+        let facts = self.facts(name);
+        let new = self.new.clone();
+        let new_manifest = self.releases[&new].clone();
+        let ids = match &request {
+            Request::Pull { release } | Request::Verify { release } => image_ids(self, release),
+            _ => BTreeMap::new(),
+        };
+        let groups: Vec<GroupName> = self.fleet.server(name).expect("server").targets.keys().cloned().collect();
+        let services = self.fleet.services.clone();
+        let sim = self.sims.get_mut(name).expect("server");
+        sim.requests.push(word);
+        Ok(match request {
+            Request::Observe => Reply::Facts(Box::new(facts)),
+            Request::LockDeploy => {
+                sim.deploy_locked = true;
+                Reply::Locked
+            }
+            Request::UnlockDeploy => {
+                sim.deploy_locked = false;
+                Reply::Done
+            }
+            Request::Lock { .. } if sim.lies(Lie::LockHeld) => {
+                Reply::Held(Holder { who: "root@web".into(), what: "backup.sh".into(), since: 0, run: None })
+            }
+            Request::Lock { .. } => {
+                sim.locked = true;
+                Reply::Locked
+            }
+            Request::Unlock { .. } => {
+                sim.locked = false;
+                Reply::Done
+            }
+            Request::Resolve { .. } => {
+                Reply::Resolved(Box::new(Resolved { definition: "{}".into(), manifest: new_manifest, warnings: Vec::new() }))
+            }
+            Request::Pull { .. } => Reply::Pulled(ids),
+            Request::Flip { drained } => {
+                sim.drained = drained || (sim.lies(Lie::StaysDrained) && sim.is_new());
+                Reply::Done
+            }
+            Request::Look => {
+                let health = match (sim.answers_itself(), sim.drained) {
+                    (false, _) => vec![0; 4],
+                    (true, true) if sim.lies(Lie::HalfFlips) => vec![503, 200, 503, 200],
+                    (true, true) => vec![503; 4],
+                    (true, false) => vec![200; 4],
+                };
+                let real = if sim.drained && sim.lies(Lie::RealRefused) { 503 } else { 200 };
+                let real = if sim.answers_itself() { real } else { 0 };
+                Reply::Sighting(Sighting { health: groups.into_iter().map(|g| (g, health.clone())).collect(), real: vec![real; 4] })
+            }
+            Request::Count => {
+                if !sim.lies(Lie::NeverSilent) && sim.drained {
+                    Reply::Count(Some(7))
+                } else {
+                    sim.count += 1;
+                    Reply::Count(Some(sim.count))
+                }
+            }
+            Request::Start { release } => {
+                let back = release.as_str() == OLD;
+                sim.running = Some(release);
+                sim.up = !(back && sim.lies(Lie::RollbackFails));
+                Reply::Started(services.iter().map(|s| sim.container(&s.name)).collect())
+            }
+            Request::Verify { release } => {
+                if sim.lies(Lie::RestartLoop) && sim.is_new() {
+                    sim.restarts += 1;
+                }
+                let shown = if sim.lies(Lie::AnswersOldVersion) && sim.is_new() { ReleaseId::new(OLD) } else { sim.running.clone().unwrap_or(release) };
+                let evidence = |service: &Service| match &service.verify {
+                    _ if !sim.up => Evidence::Nothing("connection refused".into()),
+                    Verify::Http { .. } => Evidence::Http { status: 200, body: format!(r#"{{"version":"{}"}}"#, shown.short()) },
+                    Verify::Tcp { .. } => Evidence::Connected,
+                    Verify::Exec { .. } => Evidence::Exec { code: 0, output: String::new() },
+                    Verify::Heartbeat { .. } => Evidence::Touched { age: Duration::ZERO, after_start: true },
+                };
+                Reply::Verified(Box::new(Verified {
+                    containers: services.iter().map(|s| sim.container(&s.name)).collect(),
+                    image_ids: ids,
+                    services: services.iter().map(|s| (s.name.clone(), evidence(s))).collect(),
+                    logs: BTreeMap::new(),
+                }))
+            }
+            Request::Switch { release } => {
+                if !(sim.lies(Lie::SwitchDoesNothing) && release.as_str() == NEW) {
+                    sim.previous = sim.current.replace(release);
+                }
+                Reply::Switched(sim.current.clone().unwrap_or_else(|| ReleaseId::new("none")))
+            }
+            Request::Absent { absence } => {
+                sim.absence = absence;
+                Reply::Done
+            }
+            Request::Stage { .. } | Request::Adopt | Request::Freeze { .. } | Request::Unfreeze | Request::Stop => Reply::Done,
+        })
+    }
+}
+
+pub struct BalancerPort(World);
+
+impl BalancerPort {
+    async fn ask<T>(&self, answer: impl FnOnce(&mut Inner, Stamp) -> T) -> Result<T, BalancerError> {
+        self.0.clock.sleep(Duration::from_millis(80)).await;
+        let now = self.0.clock.now();
+        self.0.with(|inner| {
+            if inner.trouble.denied_from.is_some_and(|from| now >= Stamp::at(from)) {
+                return Err(BalancerError::Refused("AccessDenied: not authorized to perform DescribeTargetHealth".into()));
+            }
+            if inner.trouble.throttled_until.is_some_and(|until| now < Stamp::at(until)) {
+                return Err(BalancerError::Unknown("Throttling: Rate exceeded".into()));
+            }
+            Ok(answer(inner, now))
+        })
+    }
+}
+
+impl Balancer for BalancerPort {
+    async fn observe(&self, group: &GroupName) -> Result<GroupView, BalancerError> {
+        self.ask(|inner, now| {
+            let spec = inner.model.group(group).expect("group").clone();
+            GroupView {
+                id: spec.name.to_string(),
+                path: spec.path,
+                settings: spec.settings,
+                attributes: spec.attributes,
+                by_address: spec.by_address,
+                targets: inner.model.describe(group, now).expect("group"),
+            }
+        })
+        .await
+    }
+
+    async fn health(&self, group: &GroupName) -> Result<Vec<TargetView>, BalancerError> {
+        self.ask(|inner, now| {
+            inner.asked.push((group.clone(), now));
+            let recent = inner.asked.iter().rev().take_while(|(_, at)| now.since(*at) < Duration::from_millis(990)).filter(|(g, _)| g == group).count();
+            inner.trouble.busiest = inner.trouble.busiest.max(u32::try_from(recent).expect("few"));
+            inner.model.describe(group, now).expect("group")
+        })
+        .await
+    }
+
+    async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        for target in targets {
+            let zone = self.0.with(|inner| inner.fleet.servers.iter().find(|s| s.targets.values().flatten().any(|t| t.id == target.id)).and_then(|s| s.zone.clone()));
+            self.ask(|inner, now| inner.model.register(&target.group, target.id.clone(), Some(target.port), zone, now)).await?;
+        }
+        Ok(())
+    }
+
+    async fn deregister(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        for target in targets {
+            self.ask(|inner, now| inner.model.deregister(&target.group, &target.id, Some(target.port), now)).await?;
+        }
+        Ok(())
+    }
+}
