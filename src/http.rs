@@ -116,7 +116,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_redirect_is_an_answer_and_is_not_followed() {
-        let (url, asked) = served(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 2\r\n\r\nhi").await;
+        let (url, asked) =
+            served(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 2\r\n\r\nhi").await;
         let answer = get(&url, Some("app.example"), "GET", Duration::from_secs(5)).await.expect("an answer");
         assert_eq!((answer.status, answer.body.as_slice()), (302, b"hi".as_slice()));
         let asked = asked.await.expect("served");

@@ -3,17 +3,20 @@
 //! Our own polling owns every retry: the SDK's would be hidden, and not in fleet time.
 
 use crate::fleet::model::{
-    GroupAttributes, GroupName, GroupView, HealthSettings, OverrideState, TargetReason, TargetRef, TargetState, TargetView,
-    Zone,
+    GroupAttributes, GroupName, GroupView, HealthSettings, OverrideState, TargetReason, TargetRef, TargetState,
+    TargetView, Zone,
 };
 use crate::rollout::port::{Balancer, BalancerError};
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_elasticloadbalancingv2::Client;
-use aws_sdk_elasticloadbalancingv2::config::Credentials;
+use aws_sdk_elasticloadbalancingv2::config::interceptors::AfterDeserializationInterceptorContextRef;
+use aws_sdk_elasticloadbalancingv2::config::{ConfigBag, Credentials, Intercept, RuntimeComponents};
 use aws_sdk_elasticloadbalancingv2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use aws_sdk_elasticloadbalancingv2::types::{TargetDescription, TargetGroup, TargetGroupAttribute, TargetHealthDescription, TargetTypeEnum};
+use aws_sdk_elasticloadbalancingv2::types::{
+    TargetDescription, TargetGroup, TargetGroupAttribute, TargetHealthDescription, TargetTypeEnum,
+};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -49,15 +52,18 @@ pub struct Alb {
 impl Alb {
     /// Connects the way the AWS tools do: environment, profiles, web identity, instance role.
     pub async fn connect(region: Option<&str>, endpoint: Option<&str>) -> Self {
-        let mut loader = aws_config::defaults(BehaviorVersion::latest()).retry_config(RetryConfig::disabled()).timeout_config(timeouts());
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts());
         if let Some(region) = region {
             loader = loader.region(Region::new(region.to_owned()));
         }
         if let Some(endpoint) = endpoint {
             loader = loader.endpoint_url(endpoint);
         }
-        let config = loader.load().await;
-        Self::with(Client::new(&config))
+        let config =
+            aws_sdk_elasticloadbalancingv2::config::Builder::from(&loader.load().await).interceptor(WholeAnswers);
+        Self::with(Client::from_conf(config.build()))
     }
 
     /// Connects to a lab: no credentials of the user's are used, and no proxy.
@@ -72,6 +78,7 @@ impl Alb {
             .endpoint_url(endpoint)
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts())
+            .interceptor(WholeAnswers)
             .build();
         Self::with(Client::from_conf(config))
     }
@@ -82,10 +89,15 @@ impl Alb {
 
     async fn group(&self, name: &GroupName) -> Result<TargetGroup, BalancerError> {
         let question = self.client.describe_target_groups();
-        let question = if name.as_str().starts_with("arn:") { question.target_group_arns(name.as_str()) } else { question.names(name.as_str()) };
+        let question = if name.as_str().starts_with("arn:") {
+            question.target_group_arns(name.as_str())
+        } else {
+            question.names(name.as_str())
+        };
         let answer = question.send().await.map_err(|error| told("DescribeTargetGroups", &error))?;
         let group = answer.target_groups.unwrap_or_default().into_iter().next();
-        let group = group.ok_or_else(|| BalancerError::Refused(format!("TargetGroupNotFound: there is no target group {name}")))?;
+        let group = group
+            .ok_or_else(|| BalancerError::Refused(format!("TargetGroupNotFound: there is no target group {name}")))?;
         if let Some(arn) = group.target_group_arn() {
             self.arns().insert(name.clone(), arn.to_owned());
         }
@@ -105,7 +117,10 @@ impl Alb {
             Some(arn) => Ok(arn),
             None => {
                 let group = self.group(name).await?;
-                group.target_group_arn().map(ToOwned::to_owned).ok_or_else(|| BalancerError::Unknown(format!("{name} came without an ARN")))
+                group
+                    .target_group_arn()
+                    .map(ToOwned::to_owned)
+                    .ok_or_else(|| BalancerError::Unknown(format!("{name} came without an ARN")))
             }
         }
     }
@@ -117,8 +132,35 @@ impl Alb {
     }
 }
 
+/// Refuses answers whose XML ends in the middle: the SDK's parser takes them for shorter lists, and a target that is not
+/// in the list looks like one that is out.
+#[derive(Debug)]
+struct WholeAnswers;
+
+impl Intercept for WholeAnswers {
+    fn name(&self) -> &'static str {
+        "WholeAnswers"
+    }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), aws_sdk_elasticloadbalancingv2::error::BoxError> {
+        match context.response().body().bytes() {
+            Some(body) if !body.trim_ascii_end().ends_with(b"Response>") => Err("the answer ends in the middle".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn timeouts() -> TimeoutConfig {
-    TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(OPERATION).connect_timeout(ATTEMPT).build()
+    TimeoutConfig::builder()
+        .operation_attempt_timeout(ATTEMPT)
+        .operation_timeout(OPERATION)
+        .connect_timeout(ATTEMPT)
+        .build()
 }
 
 impl Balancer for Alb {
@@ -186,7 +228,8 @@ where
         return if ASK_AGAIN.contains(&code) { BalancerError::Unknown(text) } else { BalancerError::Refused(text) };
     }
     let text = format!("{operation}: {}", DisplayErrorContext(error));
-    let hopeless = matches!(error, SdkError::ConstructionFailure(_)) || text.contains("no providers in chain provided credentials");
+    let hopeless = matches!(error, SdkError::ConstructionFailure(_))
+        || text.contains("no providers in chain provided credentials");
     if hopeless { BalancerError::Refused(first_causes(&text)) } else { BalancerError::Unknown(first_causes(&text)) }
 }
 
@@ -211,7 +254,9 @@ fn attributes(list: &[TargetGroupAttribute]) -> Result<GroupAttributes, Balancer
     let number = |key: &str| -> Result<Option<u32>, BalancerError> {
         match all.get(key) {
             None | Some(&"off") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| BalancerError::Unknown(format!("{key} is `{text}`, no number"))),
+            Some(text) => {
+                text.parse().map(Some).map_err(|_| BalancerError::Unknown(format!("{key} is `{text}`, no number")))
+            }
         }
     };
     let routing = "target_group_health.unhealthy_state_routing.minimum_healthy_targets";
@@ -220,7 +265,9 @@ fn attributes(list: &[TargetGroupAttribute]) -> Result<GroupAttributes, Balancer
         cross_zone: all.get("load_balancing.cross_zone.enabled") != Some(&"false"),
         fail_open_count: number(&format!("{routing}.count"))?.unwrap_or(1),
         fail_open_percent: number(&format!("{routing}.percentage"))?,
-        deregistration_delay: Duration::from_secs(number("deregistration_delay.timeout_seconds")?.unwrap_or(300).into()),
+        deregistration_delay: Duration::from_secs(
+            number("deregistration_delay.timeout_seconds")?.unwrap_or(300).into(),
+        ),
         slow_start: Duration::from_secs(number("slow_start.duration_seconds")?.unwrap_or(0).into()),
     })
 }
@@ -237,7 +284,10 @@ fn view(description: &TargetHealthDescription) -> Result<TargetView, BalancerErr
         state: state(health.state().ok_or_else(incomplete)?.as_str()),
         reason: health.reason().map(|reason| self::reason(reason.as_str())),
         description: health.description().map(ToOwned::to_owned),
-        shift: description.administrative_override().and_then(|o| o.state()).map_or(OverrideState::None, |s| shift(s.as_str())),
+        shift: description
+            .administrative_override()
+            .and_then(|o| o.state())
+            .map_or(OverrideState::None, |s| shift(s.as_str())),
     })
 }
 

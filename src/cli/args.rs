@@ -159,6 +159,9 @@ pub(super) struct RehearseArgs {
     /// How many times faster than the wall clock the fleet's time runs
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     pub(super) speed: f64,
+    /// Let a service of the new release fail its check, to see what becomes of the deploy
+    #[arg(long, value_name = "[SERVER:]SERVICE")]
+    pub(super) fail: Vec<String>,
     /// Where every random choice comes from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,

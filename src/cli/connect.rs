@@ -32,9 +32,16 @@ pub(super) async fn close(ports: RealPorts) {
 
 /// Who runs, from where, for what: shown to whoever finds the lock held.
 pub(super) fn run(what: &str) -> Run {
-    let variable = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-    let user = variable(&["GITHUB_ACTOR", "GITLAB_USER_LOGIN", "SUDO_USER", "USER", "LOGNAME"]).unwrap_or_else(|| "somebody".into());
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".into(), |name| name.trim().to_owned());
+    let variable =
+        |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let user = variable(&["GITHUB_ACTOR", "GITLAB_USER_LOGIN", "SUDO_USER", "USER", "LOGNAME"])
+        .unwrap_or_else(|| "somebody".into());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".into(), |name| name.trim().to_owned());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Run { id: format!("{}-{}-{}", now.as_secs(), now.subsec_nanos(), std::process::id()), who: format!("{user}@{host}"), what: what.into() }
+    Run {
+        id: format!("{}-{}-{}", now.as_secs(), now.subsec_nanos(), std::process::id()),
+        who: format!("{user}@{host}"),
+        what: what.into(),
+    }
 }

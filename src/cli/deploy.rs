@@ -33,10 +33,11 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
         Err(problem) => return not_begun(reporter, &clock, servers, problem),
     };
     let fleet = &order.fleet;
-    let measuring = match Measuring::start(fleet.measure.as_ref(), &fleet.balancer.groups, None, &clock, Arc::clone(reporter)) {
-        Ok(measuring) => measuring,
-        Err(problem) => return not_begun(reporter, &clock, servers, problem),
-    };
+    let measuring =
+        match Measuring::start(fleet.measure.as_ref(), &fleet.balancer.groups, None, &clock, Arc::clone(reporter)) {
+            Ok(measuring) => measuring,
+            Err(problem) => return not_begun(reporter, &clock, servers, problem),
+        };
     let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
     let deployed = Box::pin(deploy(&ports, &order, &clock, &measuring, outside)).await;
     let (requests, losses) = measuring.finish().await;
@@ -72,7 +73,14 @@ fn order(global: &Global, args: &DeployArgs) -> Result<Order, Problem> {
     if options.allow_downtime {
         confirm(global, "requests will be lost where the guard would refuse; go on?")?;
     }
-    Ok(Order { fleet: loaded.fleet, files, vars, label: args.name.clone(), options, wait: args.wait.unwrap_or(Duration::ZERO) })
+    Ok(Order {
+        fleet: loaded.fleet,
+        files,
+        vars,
+        label: args.name.clone(),
+        options,
+        wait: args.wait.unwrap_or(Duration::ZERO),
+    })
 }
 
 /// Asks on a terminal; without one, `--yes` is the answer or the run is refused.
@@ -80,7 +88,8 @@ fn confirm(global: &Global, question: &str) -> Result<(), Problem> {
     if global.yes {
         return Ok(());
     }
-    let refused = || Problem::new(Exit::Refused, "not confirmed; nothing was touched").hint("--yes answers every question");
+    let refused =
+        || Problem::new(Exit::Refused, "not confirmed; nothing was touched").hint("--yes answers every question");
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(refused());
     }

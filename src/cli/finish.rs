@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
-use crate::event::{ErrorLine, Event, FORMAT, Floor, Line, Requests, Sink, Summary};
+use crate::event::{ErrorLine, Event, FORMAT, Floor, Line, Requests, Sink, Summary, seconds};
 use crate::measure::Loss;
 use crate::report::{Format, Reporter};
 use crate::rollout::Deployed;
@@ -57,17 +57,29 @@ impl Extra {
     pub(super) fn measured(requests: Option<Requests>, losses: &[Loss]) -> Self {
         let mut more = BTreeMap::new();
         if !losses.is_empty() {
-            more.insert("losses".to_owned(), json!(losses));
+            let moment = |loss: &Loss| {
+                let mut value = json!(loss);
+                value["at"] = json!(seconds(loss.at.since_start()));
+                value
+            };
+            more.insert("losses".to_owned(), losses.iter().map(moment).collect());
         }
         Self { requests, more }
     }
 }
 
 /// Ends a deploy or a rehearsal.
-pub(super) fn deployed(reporter: &Reporter, clock: &Clock, deployed: Deployed, problem: Option<Problem>, extra: Extra) -> u8 {
+pub(super) fn deployed(
+    reporter: &Reporter,
+    clock: &Clock,
+    deployed: Deployed,
+    problem: Option<Problem>,
+    extra: Extra,
+) -> u8 {
     let ending = deployed.ending.ok();
     let floor = ending.as_ref().map_or_else(Floor::default, |ending| ending.floor);
-    let (problem, outcome) = with_losses(problem, ending.as_ref().map(|ending| ending.outcome), extra.requests.as_ref());
+    let (problem, outcome) =
+        with_losses(problem, ending.as_ref().map(|ending| ending.outcome), extra.requests.as_ref());
     let exit = problem.as_ref().map_or(Exit::Done, |problem| problem.exit);
     let summary = Summary {
         exit: exit.into(),
@@ -92,11 +104,16 @@ pub(super) fn deployed(reporter: &Reporter, clock: &Clock, deployed: Deployed, p
 }
 
 /// A deploy that is done but lost requests is not simply done.
-fn with_losses<'a>(problem: Option<Problem>, outcome: Option<&'a str>, requests: Option<&Requests>) -> (Option<Problem>, &'a str) {
+fn with_losses<'a>(
+    problem: Option<Problem>,
+    outcome: Option<&'a str>,
+    requests: Option<&Requests>,
+) -> (Option<Problem>, &'a str) {
     let lost = requests.map_or(0, Requests::lost);
     match (problem, outcome) {
         (None, _) if lost > 0 => {
-            let problem = Problem::new(Exit::Lost, format!("done, but {lost} requests were lost")).hint("the summary says how many of which class");
+            let problem = Problem::new(Exit::Lost, format!("done, but {lost} requests were lost"))
+                .hint("the summary says how many of which class");
             (Some(problem), "lost_requests")
         }
         (Some(problem), None) => {

@@ -14,19 +14,25 @@ pub(super) fn load(global: &Global) -> Result<Loaded, Problem> {
     config::load(&global.config, global.destination.as_deref()).map_err(|problems| {
         let count = problems.iter().count();
         let things = if count == 1 { "problem" } else { "problems" };
-        Problem::new(Exit::Usage, format!("{count} {things} in the configuration\n{}", problems.render(false).trim_end()))
-            .hint("nothing was touched; `handover schema` describes every key")
+        Problem::new(
+            Exit::Usage,
+            format!("{count} {things} in the configuration\n{}", problems.render(false).trim_end()),
+        )
+        .hint("nothing was touched; `handover schema` describes every key")
     })
 }
 
 /// The servers that `--servers` means, in file order; `None` without it.
 pub(super) fn selection(global: &Global, fleet: &Fleet) -> Result<Option<Vec<ServerName>>, Problem> {
     let Some(pattern) = &global.servers else { return Ok(None) };
-    let glob = Glob::new(pattern).map_err(|error| Problem::new(Exit::Usage, format!("--servers: {error}")))?.compile_matcher();
-    let names: Vec<ServerName> = fleet.servers.iter().map(|s| s.name.clone()).filter(|name| glob.is_match(name.as_str())).collect();
+    let glob =
+        Glob::new(pattern).map_err(|error| Problem::new(Exit::Usage, format!("--servers: {error}")))?.compile_matcher();
+    let names: Vec<ServerName> =
+        fleet.servers.iter().map(|s| s.name.clone()).filter(|name| glob.is_match(name.as_str())).collect();
     if names.is_empty() {
         let all = fleet.servers.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(Problem::new(Exit::Usage, format!("--servers {pattern}: no server is called so")).hint(format!("there are {all}")));
+        return Err(Problem::new(Exit::Usage, format!("--servers {pattern}: no server is called so"))
+            .hint(format!("there are {all}")));
     }
     Ok(Some(names))
 }
@@ -36,10 +42,13 @@ pub(super) fn variables(global: &Global, fleet: &Fleet) -> Result<BTreeMap<Strin
     let mut given = BTreeMap::new();
     for pair in &global.set {
         let Some((name, value)) = pair.split_once('=') else {
-            return Err(Problem::new(Exit::Usage, format!("--set {pair}: there is no `=` in it")).hint("write --set VAR=VALUE"));
+            return Err(
+                Problem::new(Exit::Usage, format!("--set {pair}: there is no `=` in it")).hint("write --set VAR=VALUE")
+            );
         };
         if !fleet.release.vars.iter().any(|var| var == name) {
-            return Err(Problem::new(Exit::Usage, format!("--set {name}: release.vars does not name it")).hint("add it to release.vars in deploy.toml"));
+            return Err(Problem::new(Exit::Usage, format!("--set {name}: release.vars does not name it"))
+                .hint("add it to release.vars in deploy.toml"));
         }
         given.insert(name.to_owned(), value.to_owned());
     }
@@ -73,7 +82,9 @@ pub(super) fn files(loaded: &Loaded) -> Result<Vec<Blob>, Problem> {
         }
     }
     if !missing.is_empty() {
-        return Err(Problem::new(Exit::Usage, missing.join("\n")).hint("paths in [release] are relative to deploy.toml"));
+        return Err(
+            Problem::new(Exit::Usage, missing.join("\n")).hint("paths in [release] are relative to deploy.toml")
+        );
     }
     compose_problems(loaded)?;
     Ok(blobs)

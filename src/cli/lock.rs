@@ -53,11 +53,14 @@ async fn act(global: &Global, action: &LockAction) -> Result<(Value, String), Pr
     }
     if !failed.is_empty() {
         let exit = if matches!(action, LockAction::Status) { Exit::Refused } else { Exit::NeedsHand };
-        return Err(Problem::new(exit, failed.join("\n")).hint("the other servers did as asked; try again when these can be reached"));
+        return Err(Problem::new(exit, failed.join("\n"))
+            .hint("the other servers did as asked; try again when these can be reached"));
     }
     Ok(match action {
         LockAction::Status => status(&held),
-        LockAction::Acquire { message } => (json!({"frozen": true, "reason": message}), format!("a freeze is on: {message}")),
+        LockAction::Acquire { message } => {
+            (json!({"frozen": true, "reason": message}), format!("a freeze is on: {message}"))
+        }
         LockAction::Release => (json!({"frozen": false}), "the freeze is off".to_owned()),
     })
 }
@@ -66,14 +69,24 @@ fn status(held: &BTreeMap<ServerName, [Option<Holder>; 3]>) -> (Value, String) {
     let kinds = ["deploy lock", "server lock", "freeze"];
     let mut rows = vec![["server", "what", "who", "for", "since"].map(ToOwned::to_owned).to_vec()];
     for (name, holders) in held {
-        for (kind, holder) in kinds.iter().zip(holders).filter_map(|(kind, holder)| holder.as_ref().map(|holder| (kind, holder))) {
-            rows.push(vec![name.to_string(), (*kind).to_owned(), holder.who.clone(), holder.what.clone(), since(holder.since)]);
+        for (kind, holder) in
+            kinds.iter().zip(holders).filter_map(|(kind, holder)| holder.as_ref().map(|holder| (kind, holder)))
+        {
+            rows.push(vec![
+                name.to_string(),
+                (*kind).to_owned(),
+                holder.who.clone(),
+                holder.what.clone(),
+                since(holder.since),
+            ]);
         }
     }
     let text = if rows.len() == 1 { "no lock is held and no freeze is on".to_owned() } else { table(&rows) };
     let servers: BTreeMap<&ServerName, Value> = held
         .iter()
-        .map(|(name, [deploy, server, freeze])| (name, json!({"deploy_lock": deploy, "lock": server, "freeze": freeze})))
+        .map(|(name, [deploy, server, freeze])| {
+            (name, json!({"deploy_lock": deploy, "lock": server, "freeze": freeze}))
+        })
         .collect();
     (json!({"servers": servers}), text)
 }

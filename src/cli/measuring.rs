@@ -39,7 +39,14 @@ impl Measuring {
     ) -> Result<Self, Problem> {
         let prober = measure.map(|measure| prober(measure, groups, addresses, clock)).transpose()?;
         let ticking = prober.as_ref().map(|prober| tick(prober.counts(), *clock, Arc::clone(&reporter)));
-        Ok(Self { prober, reporter, clock: *clock, begun: watch::channel(None).0, ticking, nothing_lost: watch::channel(0).0 })
+        Ok(Self {
+            prober,
+            reporter,
+            clock: *clock,
+            begun: watch::channel(None).0,
+            ticking,
+            nothing_lost: watch::channel(0).0,
+        })
     }
 
     /// How many requests the deploy lost so far.
@@ -71,15 +78,22 @@ impl Measuring {
     }
 }
 
-fn prober(measure: &Measure, groups: &[Group], addresses: Option<Vec<SocketAddr>>, clock: &Clock) -> Result<Prober, Problem> {
+fn prober(
+    measure: &Measure,
+    groups: &[Group],
+    addresses: Option<Vec<SocketAddr>>,
+    clock: &Clock,
+) -> Result<Prober, Problem> {
     let options = ProberOptions {
         rate: measure.rate,
         timeout: measure.timeout,
         health_paths: groups.iter().map(|group| group.health.path.clone()).collect(),
     };
     let target = Target { url: measure.url.clone(), addresses };
-    Prober::start(target, &options, *clock)
-        .map_err(|error| Problem::new(Exit::Refused, format!("[measure] {}: {error}", measure.url)).hint("nothing was touched; correct measure.url, or leave [measure] out"))
+    Prober::start(target, &options, *clock).map_err(|error| {
+        Problem::new(Exit::Refused, format!("[measure] {}: {error}", measure.url))
+            .hint("nothing was touched; correct measure.url, or leave [measure] out")
+    })
 }
 
 /// Tells the counts once a second of fleet time.
@@ -100,7 +114,11 @@ impl Measuring {
         let Some(prober) = &self.prober else { return };
         let before = prober.mark();
         if before.lost() > 0 {
-            let what = format!("{} of {} requests were lost before anything was touched: the network's own noise", before.lost(), before.total);
+            let what = format!(
+                "{} of {} requests were lost before anything was touched: the network's own noise",
+                before.lost(),
+                before.total
+            );
             self.reporter.take(Line::new(self.clock.now(), Event::Warning { server: None, what }));
         }
     }

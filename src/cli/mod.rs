@@ -30,10 +30,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     if matches!(cli.command, Command::LabService(_)) {
         return u8::try_from(crate::lab::service::run()).unwrap_or_else(|_| Exit::Failed.into());
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads(&cli.command)).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return say_and_end(&Problem::new(Exit::Failed, format!("no runtime: {error}"))),
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().worker_threads(threads(&cli.command)).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return say_and_end(&Problem::new(Exit::Failed, format!("no runtime: {error}"))),
+        };
     let exit = runtime.block_on(run(cli));
     // What still runs in the background (a name lookup, a read of stdin) is not worth waiting for.
     runtime.shutdown_background();
@@ -50,7 +51,8 @@ fn not_parsed(error: &clap::Error, args: &[OsString]) -> u8 {
         drop(error.print());
         return Exit::Done.into();
     }
-    let json = args.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json") || args.iter().any(|arg| arg == "--output=json");
+    let json = args.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
+        || args.iter().any(|arg| arg == "--output=json");
     if json {
         let reporter = Reporter::new(Some(Format::Json), Level::Quiet);
         let text = error.to_string();

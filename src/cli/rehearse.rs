@@ -9,9 +9,9 @@ use crate::adapters::alb::{Alb, AnyBalancer};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::{Floor, Line, Sink, seconds};
-use crate::fleet::model::{BalancerKind, Fleet, Measure};
+use crate::fleet::model::{BalancerKind, Fleet, Measure, ServerName, ServiceName};
 use crate::fleet::plan::Options;
-use crate::lab::{Lab, LabOptions, naive};
+use crate::lab::{Lab, LabOptions, ServiceFault, naive};
 use crate::report::Reporter;
 use crate::rollout::machine::Ending;
 use crate::rollout::{Deployed, Order, Outside, Ports, deploy};
@@ -22,12 +22,12 @@ use std::time::Duration;
 
 pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Reporter>) -> u8 {
     let start = Clock::start();
-    let (fleet, options, signals) = match prepare(global, args) {
+    let Prepared { fleet, options, signals, faults } = match prepare(global, args) {
         Ok(prepared) => prepared,
         Err(problem) => return not_begun(reporter, &start, 0, problem),
     };
     let servers = fleet.servers.len();
-    let lab_options = LabOptions { speed: args.speed, seed: args.seed, ..LabOptions::default() };
+    let lab_options = LabOptions { speed: args.speed, seed: args.seed, faults, ..LabOptions::default() };
     let lab = tokio::select! {
         lab = Box::pin(Lab::start(&fleet, lab_options)) => lab.map_err(|error| Problem::new(Exit::Failed, format!("the lab did not come up: {error:#}"))),
         () = signals.first() => Err(signals.name(Problem::new(Exit::Interrupted, "interrupted while the lab came up"))),
@@ -37,22 +37,57 @@ pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Rep
         Err(problem) => return not_begun(reporter, &start, servers, problem),
     };
     reporter.take(Line::new(lab.clock().now(), lab.event()));
-    let exit = if args.serve { serve(&lab, &signals, reporter, servers).await } else { Box::pin(play(&lab, args, options, &signals, reporter)).await };
+    let exit = if args.serve {
+        serve(&lab, &signals, reporter, servers).await
+    } else {
+        Box::pin(play(&lab, args, options, &signals, reporter)).await
+    };
     lab.shutdown().await;
     exit
 }
 
-fn prepare(global: &Global, args: &RehearseArgs) -> Result<(Fleet, Options, Signals), Problem> {
+/// What a rehearsal begins with.
+struct Prepared {
+    fleet: Fleet,
+    options: Options,
+    signals: Signals,
+    faults: Faults,
+}
+
+type Faults = Vec<(Option<ServerName>, ServiceName, ServiceFault)>;
+
+/// The services that are to fail, as `[SERVER:]SERVICE`.
+fn faults(fleet: &Fleet, wanted: &[String]) -> Result<Faults, Problem> {
+    let mut faults = Faults::new();
+    for text in wanted {
+        let (server, service) = match text.split_once(':') {
+            Some((server, service)) => (Some(ServerName::new(server)), ServiceName::new(service)),
+            None => (None, ServiceName::new(text.as_str())),
+        };
+        let known =
+            fleet.service(&service).is_some() && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
+        if !known {
+            return Err(Problem::new(Exit::Usage, format!("--fail {text}: deploy.toml has no such server or service")));
+        }
+        faults.push((server, service, ServiceFault::FailsVerify));
+    }
+    Ok(faults)
+}
+
+fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
     if !(args.speed.is_finite() && args.speed >= 0.1) {
-        return Err(Problem::new(Exit::Usage, format!("--speed {}: it must be 0.1 or more", args.speed)).hint("leave it out for the default"));
+        return Err(Problem::new(Exit::Usage, format!("--speed {}: it must be 0.1 or more", args.speed))
+            .hint("leave it out for the default"));
     }
     let mut fleet = input::load(global)?.fleet;
     let servers = input::selection(global, &fleet)?;
     if fleet.measure.is_none() {
         fleet.measure = default_measure(&fleet);
     }
-    let options = Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, offline: false };
-    Ok((fleet, options, Signals::listen()?))
+    let options =
+        Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, offline: false };
+    let faults = faults(&fleet, &args.fail)?;
+    Ok(Prepared { fleet, options, signals: Signals::listen()?, faults })
 }
 
 /// A rehearsal always has traffic; where deploy.toml names none, what answers while drained is asked.
@@ -66,7 +101,11 @@ fn default_measure(fleet: &Fleet) -> Option<Measure> {
 async fn serve(lab: &Lab, signals: &Signals, reporter: &Arc<Reporter>, servers: usize) -> u8 {
     reporter.note("serving; end it with Ctrl-C");
     signals.first().await;
-    finish::ended(reporter, None, &json!({"outcome": "served", "servers": servers, "truth": lab.truth(), "speed": lab.clock().speed()}))
+    finish::ended(
+        reporter,
+        None,
+        &json!({"outcome": "served", "servers": servers, "truth": lab.truth(), "speed": lab.clock().speed()}),
+    )
 }
 
 async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signals, reporter: &Arc<Reporter>) -> u8 {
@@ -74,13 +113,20 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
     let servers = lab.fleet().servers.len();
     let target = lab.measure_target();
     let addresses = target.as_ref().and_then(|target| target.addresses.clone());
-    let measure = target.and_then(|target| lab.fleet().measure.clone().map(|measure| Measure { url: target.url, ..measure }));
-    let measuring = match Measuring::start(measure.as_ref(), &lab.fleet().balancer.groups, addresses, &clock, Arc::clone(reporter)) {
-        Ok(measuring) => measuring,
-        Err(problem) => return not_begun(reporter, &clock, servers, problem),
-    };
+    let measure =
+        target.and_then(|target| lab.fleet().measure.clone().map(|measure| Measure { url: target.url, ..measure }));
+    let measuring =
+        match Measuring::start(measure.as_ref(), &lab.fleet().balancer.groups, addresses, &clock, Arc::clone(reporter))
+        {
+            Ok(measuring) => measuring,
+            Err(problem) => return not_begun(reporter, &clock, servers, problem),
+        };
     measuring.baseline().await;
-    let deployed = if args.naive { naively(lab, &measuring, signals).await } else { Box::pin(handover(lab, options, &measuring, signals)).await };
+    let deployed = if args.naive {
+        naively(lab, &measuring, signals).await
+    } else {
+        Box::pin(handover(lab, options, &measuring, signals)).await
+    };
     let (requests, losses) = measuring.finish().await;
     let mut extra = finish::Extra::measured(requests, &losses);
     extra.more.insert("speed".into(), json!(clock.speed()));
@@ -95,7 +141,10 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
 /// A lab that could not keep its own times proves nothing, whatever came out.
 fn invalid(lab: &Lab) -> Option<Problem> {
     (!lab.kept_its_times()).then(|| {
-        let message = format!("the run is invalid: this machine was too slow for it (p99 of the lab's own delay is {:?})", lab.delay().p99);
+        let message = format!(
+            "the run is invalid: this machine was too slow for it (p99 of the lab's own delay is {:?})",
+            lab.delay().p99
+        );
         Problem::new(Exit::Failed, message).hint("lower --speed, or try again when the machine has less to do")
     })
 }
@@ -106,7 +155,14 @@ async fn handover(lab: &Lab, options: Options, measuring: &Measuring, signals: &
         BalancerKind::Alb => AnyBalancer::Alb(Box::new(Alb::lab(&lab.endpoint()))),
     };
     let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer) };
-    let order = Order { fleet: lab.fleet().clone(), files: Vec::new(), vars: BTreeMap::new(), label: None, options, wait: Duration::ZERO };
+    let order = Order {
+        fleet: lab.fleet().clone(),
+        files: Vec::new(),
+        vars: BTreeMap::new(),
+        label: None,
+        options,
+        wait: Duration::ZERO,
+    };
     let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
     deploy(&ports, &order, &lab.clock(), measuring, outside).await
 }

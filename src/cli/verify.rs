@@ -83,7 +83,9 @@ fn judged(fleet: &Fleet, current: &ReleaseOnDisk, verified: &Verified, seen: &mu
             Some(evidence) => judge(&service.verify, evidence, &current.manifest.id).err(),
         };
         if why.is_some() {
-            seen.logs.extend(verified.logs.get(&service.name).into_iter().flatten().map(|line| format!("{} | {line}", service.name)));
+            seen.logs.extend(
+                verified.logs.get(&service.name).into_iter().flatten().map(|line| format!("{} | {line}", service.name)),
+            );
         }
         seen.services.insert(service.name.to_string(), why);
     }
@@ -113,13 +115,19 @@ fn problem(found: &Found) -> Option<Problem> {
     let mut logs = Vec::new();
     for (name, seen) in &bad {
         lines.extend(seen.faults.iter().map(|fault| format!("{name}: {fault}")));
-        lines.extend(seen.services.iter().filter_map(|(service, why)| why.as_ref().map(|why| format!("{name}: {service}: {why}"))));
+        lines.extend(
+            seen.services
+                .iter()
+                .filter_map(|(service, why)| why.as_ref().map(|why| format!("{name}: {service}: {why}"))),
+        );
         logs.extend(seen.logs.iter().map(|line| format!("{name}: {line}")));
     }
     if bad.is_empty() {
         return None;
     }
-    let problem = Problem::new(Exit::Failed, lines.join("\n")).output(logs).hint("nothing was changed; `handover deploy` puts it right");
+    let problem = Problem::new(Exit::Failed, lines.join("\n"))
+        .output(logs)
+        .hint("nothing was changed; `handover deploy` puts it right");
     Some(match bad.first() {
         Some((name, _)) => problem.on(name),
         None => problem,

@@ -75,8 +75,8 @@ fn fields(url: &str, wanted: &BTreeMap<String, String>, body: &str, release: &Re
     if wanted.is_empty() {
         return Ok(());
     }
-    let json: serde_json::Value = serde_json::from_str(body)
-        .map_err(|_| format!("{url} answered no JSON: {}", excerpt(body)))?;
+    let json: serde_json::Value =
+        serde_json::from_str(body).map_err(|_| format!("{url} answered no JSON: {}", excerpt(body)))?;
     for (path, value) in wanted {
         if value.contains("{release}") && release.is_adopted() {
             continue;
@@ -125,7 +125,10 @@ pub fn container_faults(
     }
     for container in containers {
         if !manifest.services.contains_key(&container.service) {
-            faults.push(ContainerFault { what: format!("{} belongs to no service of the release", container.name), lasting: true });
+            faults.push(ContainerFault {
+                what: format!("{} belongs to no service of the release", container.name),
+                lasting: true,
+            });
         }
     }
     faults
@@ -137,7 +140,11 @@ fn container_fault(container: &Container, one_shot: bool, image_id: Option<&Stri
     match image_id {
         None => return lasting(format!("{name}: the published image is not on the server")),
         Some(id) if id != &container.image_id => {
-            return lasting(format!("{name} runs the image {} and not the published {}", short(&container.image_id), short(id)));
+            return lasting(format!(
+                "{name} runs the image {} and not the published {}",
+                short(&container.image_id),
+                short(id)
+            ));
         }
         Some(_) => {}
     }

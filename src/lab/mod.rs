@@ -29,7 +29,7 @@ use servers::ServersSpec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -113,8 +113,13 @@ impl Lab {
         for server in servers.values() {
             server.boot().await.with_context(|| format!("the services of {}", server.name()))?;
         }
+        for server in servers.values() {
+            server.ready().await.with_context(|| format!("the services of {}", server.name()))?;
+        }
         let (targets, addresses) = registrations(&fleet, &servers);
-        let balancer = Balancer::start(balancer_spec(&fleet, &options), targets, addresses, clock).await.context("the balancer")?;
+        let balancer = Balancer::start(balancer_spec(&fleet, &options), targets, addresses, clock)
+            .await
+            .context("the balancer")?;
         if !balancer.wait_healthy(HEALTHY_WITHIN).await {
             anyhow::bail!("the lab's balancer does not see every target healthy after {} s", HEALTHY_WITHIN.as_secs());
         }
@@ -231,7 +236,8 @@ fn zone(server: &Server) -> Zone {
 
 fn balancer_spec(fleet: &Fleet, options: &LabOptions) -> BalancerSpec {
     let zones = balancer::nodes_for(fleet.servers.iter().map(zone));
-    let nodes = zones.iter().flat_map(|zone| std::iter::repeat_n(zone.clone(), options.nodes_per_zone.max(1))).collect();
+    let nodes =
+        zones.iter().flat_map(|zone| std::iter::repeat_n(zone.clone(), options.nodes_per_zone.max(1))).collect();
     let model = ModelSpec { merge: options.merge, ..ModelSpec::new(options.seed, nodes) };
     BalancerSpec {
         model,
@@ -286,4 +292,9 @@ fn registrations(
 
 fn registered(group: &GroupName, id: &TargetId, port: u16, server: &Server) -> Registered {
     Registered { group: group.clone(), id: id.clone(), port, zone: Some(zone(server)) }
+}
+
+/// Locks a mutex whose holder may have panicked: the lab goes on and says what it sees.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

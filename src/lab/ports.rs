@@ -25,7 +25,8 @@ impl Ports {
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         let end = range.split_whitespace().next().and_then(|low| low.parse().ok()).unwrap_or(USUAL_RANGE);
         let end = end.clamp(LOWEST + 1000, USUAL_RANGE);
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+        let nanos =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
         let somewhere = (std::process::id().wrapping_mul(7919) ^ nanos) % u32::from(end - LOWEST);
         Self { next: LOWEST + u16::try_from(somewhere).unwrap_or(0), end }
     }

@@ -147,7 +147,8 @@ mod tests {
     #[test]
     fn the_total_is_the_sum_of_the_classes() {
         let mut counts = Requests::default();
-        let all = [Class::Served, Class::AppError, Class::Nowhere, Class::CutShort, Class::DrainSignal, Class::ClientGone];
+        let all =
+            [Class::Served, Class::AppError, Class::Nowhere, Class::CutShort, Class::DrainSignal, Class::ClientGone];
         all.into_iter().for_each(|class| count(&mut counts, class));
         assert_eq!(counts.total, 6);
         assert_eq!(counts.lost(), 2);

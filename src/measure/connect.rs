@@ -109,7 +109,8 @@ impl Connections {
         match &self.tls {
             None => drive(TokioIo::new(stream)).await,
             Some((connector, name)) => {
-                let stream = connector.0.connect(name.clone(), stream).await.map_err(|error| format!("no TLS: {error}"))?;
+                let stream =
+                    connector.0.connect(name.clone(), stream).await.map_err(|error| format!("no TLS: {error}"))?;
                 drive(TokioIo::new(stream)).await
             }
         }
@@ -117,7 +118,12 @@ impl Connections {
 
     /// Sends one request. A kept connection that had ended before a byte was written is opened again; one that ends
     /// afterwards counts.
-    pub(super) async fn send(&self, address: SocketAddr, request: Request<Empty<Bytes>>, reuse: bool) -> Result<Exchange, String> {
+    pub(super) async fn send(
+        &self,
+        address: SocketAddr,
+        request: Request<Empty<Bytes>>,
+        reuse: bool,
+    ) -> Result<Exchange, String> {
         let mut request = request;
         while let Some(mut sender) = reuse.then(|| self.take(address)).flatten() {
             match sender.try_send_request(request).await {

@@ -5,11 +5,11 @@
 use super::classify::{self, Class, Outcome, Who};
 use super::connect::{Connections, Exchange, Site};
 use crate::clock::{Clock, Stamp};
-use crate::event::Requests;
+use crate::event::{Requests, seconds};
 use http_body_util::{BodyExt, Empty};
+use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{CONNECTION, HOST, SERVER, USER_AGENT};
-use hyper::Request;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,6 +47,7 @@ pub struct ProberOptions {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Loss {
     /// When it was sent.
+    #[serde(serialize_with = "in_seconds")]
     pub at: Stamp,
     /// How it was lost.
     #[serde(serialize_with = "in_words")]
@@ -59,6 +60,10 @@ pub struct Loss {
 
 fn in_words<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if *class == Class::CutShort { "cut_short" } else { "nowhere" })
+}
+
+fn in_seconds<S: serde::Serializer>(at: &Stamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(seconds(at.since_start()))
 }
 
 #[derive(Debug)]
@@ -177,7 +182,7 @@ async fn send_all(shared: Arc<Shared>, gap: Duration, mut stopped: watch::Receiv
             _ = stopped.changed() => break,
             () = tokio::time::sleep_until(due) => {}
         }
-        outstanding.spawn(one(Arc::clone(&shared), number % 2 == 0));
+        outstanding.spawn(one(Arc::clone(&shared), number.is_multiple_of(2)));
         number = number.wrapping_add(1);
         due += gap;
         while outstanding.try_join_next().is_some() {}
@@ -204,7 +209,8 @@ async fn ask(shared: &Shared, reuse: bool, to: &mut Option<SocketAddr>) -> (Outc
         Err(why) => return (Outcome::NoAnswer, why),
     };
     *to = Some(address);
-    let mut request = Request::builder().uri(&site.path).header(HOST, &site.authority).header(USER_AGENT, "handover-prober");
+    let mut request =
+        Request::builder().uri(&site.path).header(HOST, &site.authority).header(USER_AGENT, "handover-prober");
     if !reuse {
         request = request.header(CONNECTION, "close");
     }
@@ -239,7 +245,8 @@ impl Shared {
             None => {
                 let site = self.connections.site();
                 let found = tokio::net::lookup_host((site.host.as_str(), site.port)).await;
-                resolved = found.map_err(|error| format!("{} does not resolve: {error}", site.host))?.collect::<Vec<_>>();
+                resolved =
+                    found.map_err(|error| format!("{} does not resolve: {error}", site.host))?.collect::<Vec<_>>();
                 &resolved
             }
         };

@@ -96,7 +96,8 @@ impl Reporter {
     }
 
     fn json(&self, line: &Line) {
-        let text = serde_json::to_string(line).unwrap_or_else(|error| format!(r#"{{"format":1,"event":"unprintable","error":"{error}"}}"#));
+        let text = serde_json::to_string(line)
+            .unwrap_or_else(|error| format!(r#"{{"format":1,"event":"unprintable","error":"{error}"}}"#));
         self.result(&text);
     }
 }

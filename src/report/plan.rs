@@ -11,7 +11,10 @@ use std::time::Duration;
 #[must_use]
 pub fn plan_text(plan: &Plan) -> String {
     let mut out = String::new();
-    let release = plan.release.as_ref().map_or_else(|| "a release that is not known offline".to_owned(), |r| r.short().to_owned());
+    let release = plan
+        .release
+        .as_ref()
+        .map_or_else(|| "a release that is not known offline".to_owned(), |r| r.short().to_owned());
     if plan.batches.is_empty() {
         out.push_str(&format!("nothing to do: {release} runs on every server that is meant\n"));
         warnings(plan, &mut out);
@@ -29,7 +32,13 @@ pub fn plan_text(plan: &Plan) -> String {
         out.push_str(&format!("{name}: nothing would change\n"));
     }
     for capacity in &plan.lowest_capacity {
-        out.push_str(&format!("lowest capacity in {}: {} of {} healthy, {} must stay\n", capacity.scope, capacity.remaining(), capacity.registered, capacity.needed));
+        out.push_str(&format!(
+            "lowest capacity in {}: {} of {} healthy, {} must stay\n",
+            capacity.scope,
+            capacity.remaining(),
+            capacity.registered,
+            capacity.needed
+        ));
     }
     warnings(plan, &mut out);
     out.push_str(&format!("about {} in all\n", rounded(plan.expected())));

@@ -12,7 +12,11 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
     let text = match &line.event {
         Event::Warning { server, what } => format!("{at}  warning: {}{what}", prefix(server.as_ref())),
         Event::Step { server, step, state: StepState::Failed, detail, course, .. } => {
-            format!("{at}  {server}  {step} failed{}: {}", on_course(*course), detail.as_deref().unwrap_or("no reason given"))
+            format!(
+                "{at}  {server}  {step} failed{}: {}",
+                on_course(*course),
+                detail.as_deref().unwrap_or("no reason given")
+            )
         }
         Event::Summary(summary) => self::summary(summary, level),
         Event::ServerDone { server, what, outcome, took } if level > Level::Quiet => {
@@ -20,7 +24,12 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
         }
         _ if level == Level::Quiet => return None,
         Event::Lab { control_plane, nodes, services } => {
-            format!("{at}  lab: {} nodes at {}, the balancer's API at {control_plane}, {} services", nodes.len(), nodes.join(", "), services.len())
+            format!(
+                "{at}  lab: {} nodes at {}, the balancer's API at {control_plane}, {} services",
+                nodes.len(),
+                nodes.join(", "),
+                services.len()
+            )
         }
         Event::Preflight { server, what } => format!("{at}  {}{what}", prefix(server.as_ref())),
         Event::Began { release, label, servers, unchanged, expected_seconds } => {
@@ -111,7 +120,10 @@ fn summary(summary: &Summary, level: Level) -> String {
     out.push_str(&format!("{}{release}: {} servers", summary.outcome.replace('_', " "), summary.servers));
     if summary.floor_seconds > 0.0 {
         let ratio = summary.seconds / summary.floor_seconds;
-        out.push_str(&format!(", {:.1}s against a floor of {:.1}s ({ratio:.2})", summary.seconds, summary.floor_seconds));
+        out.push_str(&format!(
+            ", {:.1}s against a floor of {:.1}s ({ratio:.2})",
+            summary.seconds, summary.floor_seconds
+        ));
     }
     for (name, value) in &summary.more {
         out.push_str(&format!("\n{name}: {value}"));

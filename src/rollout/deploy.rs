@@ -41,7 +41,8 @@ pub async fn deploy<S: Server, B: Balancer>(
         Ok(ready) => run(ports, ready, clock, sink, outside, servers).await,
     };
     // Whatever happened: the connections that end soon free the locks too, but a person who looks now sees them freed.
-    on_each(ports, ports.servers.keys().cloned().collect(), clock, Duration::from_secs(5), |_| Request::UnlockDeploy).await;
+    on_each(ports, ports.servers.keys().cloned().collect(), clock, Duration::from_secs(5), |_| Request::UnlockDeploy)
+        .await;
     deployed
 }
 

@@ -44,7 +44,14 @@ pub async fn drive<S: Server, B: Balancer>(
     sink: &dyn Sink,
     mut outside: Outside,
 ) -> Ending {
-    let mut shell = Shell { ports, clock, sink, machine: Machine::new(setup), running: JoinSet::new(), answers: mpsc::unbounded_channel() };
+    let mut shell = Shell {
+        ports,
+        clock,
+        sink,
+        machine: Machine::new(setup),
+        running: JoinSet::new(),
+        answers: mpsc::unbounded_channel(),
+    };
     let mut interrupts = *outside.interrupts.borrow_and_update();
     let (mut may_interrupt, mut may_lose) = (true, true);
     if shell.feed(Input::Tick) {
@@ -80,8 +87,11 @@ pub async fn drive<S: Server, B: Balancer>(
 fn at_once(mut ending: Ending) -> Ending {
     ending.outcome = "interrupted";
     ending.problem = Some(
-        Problem::new(Exit::Interrupted, "interrupted twice: each server's agent frees its lock and flips a drained server back by itself")
-            .hint("`handover plan` says how every server stands"),
+        Problem::new(
+            Exit::Interrupted,
+            "interrupted twice: each server's agent frees its lock and flips a drained server back by itself",
+        )
+        .hint("`handover plan` says how every server stands"),
     );
     ending
 }
@@ -115,7 +125,11 @@ impl<S: Server, B: Balancer> Shell<'_, S, B> {
             Effect::End => return true,
             Effect::Call { server, ticket, request, within } => {
                 let Some(port) = self.ports.servers.get(&server).cloned() else {
-                    send(Input::Reply { server, ticket, result: Err(ServerError::Unreachable("it was never connected to".into())) });
+                    send(Input::Reply {
+                        server,
+                        ticket,
+                        result: Err(ServerError::Unreachable("it was never connected to".into())),
+                    });
                     return false;
                 };
                 let wall = self.clock.wall(within);

@@ -17,7 +17,8 @@ use crate::server::wire::{Blob, Resolved};
 
 /// The files of a release on a server: everything beside the compose file, and the definition instead of it.
 fn files_of(order: &Order, resolved: &Resolved) -> Vec<Blob> {
-    let mut files: Vec<Blob> = order.files.iter().filter(|file| file.name != order.fleet.release.compose).cloned().collect();
+    let mut files: Vec<Blob> =
+        order.files.iter().filter(|file| file.name != order.fleet.release.compose).cloned().collect();
     files.push(Blob::text(DEFINITION, &resolved.definition));
     files
 }

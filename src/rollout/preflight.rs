@@ -86,7 +86,10 @@ pub async fn preflight<S: Server, B: Balancer>(
     for warning in &plan.warnings {
         sink.take(Line::new(clock.now(), Event::Warning { server: None, what: warning.clone() }));
     }
-    let release = images.into_iter().map(|(name, image_ids)| (name, ReleaseOnDisk { manifest: manifest.clone(), image_ids })).collect();
+    let release = images
+        .into_iter()
+        .map(|(name, image_ids)| (name, ReleaseOnDisk { manifest: manifest.clone(), image_ids }))
+        .collect();
     let previous = previous(&snapshot, &plan);
     Ok(Ready { setup: Setup { fleet: order.fleet.clone(), plan, release, previous }, snapshot, manifest })
 }
@@ -110,7 +113,12 @@ pub fn selected(order: &Order) -> Vec<ServerName> {
 ///
 /// # Errors
 /// Every reason why not; or what the second reader found, which is a fault of ours.
-pub fn make_plan(fleet: &Fleet, snapshot: &Snapshot, release: Option<&Manifest>, options: &Options) -> Result<Plan, Problem> {
+pub fn make_plan(
+    fleet: &Fleet,
+    snapshot: &Snapshot,
+    release: Option<&Manifest>,
+    options: &Options,
+) -> Result<Plan, Problem> {
     let plan = plan::plan(fleet, snapshot, release, options).map_err(|why| refusal(&why))?;
     let notes = plan::check(fleet, &plan);
     if notes.is_empty() {
@@ -120,8 +128,11 @@ pub fn make_plan(fleet: &Fleet, snapshot: &Snapshot, release: Option<&Manifest>,
         .into_iter()
         .map(|note| note.server.map_or_else(|| note.what.clone(), |server| format!("{server}: {}", note.what)))
         .collect();
-    Err(Problem::new(Exit::Failed, format!("this is a fault of handover, not yours: its own plan does not hold: {}", notes.join("; ")))
-        .hint("nothing was touched; please report it with the output of `handover plan --output json`"))
+    Err(Problem::new(
+        Exit::Failed,
+        format!("this is a fault of handover, not yours: its own plan does not hold: {}", notes.join("; ")),
+    )
+    .hint("nothing was touched; please report it with the output of `handover plan --output json`"))
 }
 
 fn refusal(why: &[WhyNot]) -> Problem {
@@ -143,7 +154,8 @@ pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet,
         let mut seen = BTreeMap::new();
         for group in &fleet.balancer.groups {
             let limit = clock.wall(OBSERVE);
-            let view = match tokio::time::timeout(limit, patiently(clock, || ports.balancer.observe(&group.name))).await {
+            let view = match tokio::time::timeout(limit, patiently(clock, || ports.balancer.observe(&group.name))).await
+            {
                 Ok(Ok(view)) => Known::Known(view),
                 Ok(Err(error)) => Known::Unknown(error.to_string()),
                 Err(_) => Known::Unknown(format!("the balancer gave no answer within {}", show_duration(OBSERVE))),
@@ -166,7 +178,10 @@ pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet,
 }
 
 /// Asks again while the balancer gives no answer; the caller sets the limit.
-async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(clock: &Clock, ask: impl Fn() -> F) -> Result<T, super::port::BalancerError> {
+async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(
+    clock: &Clock,
+    ask: impl Fn() -> F,
+) -> Result<T, super::port::BalancerError> {
     loop {
         match ask().await {
             Err(error) if error.is_unknown() => clock.sleep(Duration::from_secs(2)).await,
@@ -199,9 +214,16 @@ pub async fn on_each<S: Server, B: Balancer>(
     answers
 }
 
-async fn ask<S: Server>(port: Option<Arc<S>>, request: Request, wall: Duration, within: Duration) -> Result<Reply, ServerError> {
+async fn ask<S: Server>(
+    port: Option<Arc<S>>,
+    request: Request,
+    wall: Duration,
+    within: Duration,
+) -> Result<Reply, ServerError> {
     let Some(port) = port else { return Err(ServerError::Unreachable("it was never connected to".into())) };
-    tokio::time::timeout(wall, port.call(request)).await.unwrap_or_else(|_| Err(ServerError::Late(show_duration(within))))
+    tokio::time::timeout(wall, port.call(request))
+        .await
+        .unwrap_or_else(|_| Err(ServerError::Late(show_duration(within))))
 }
 
 /// Whether anything forbids to begin at all: a server that is not there, a right that is missing, a freeze.
@@ -216,7 +238,9 @@ fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
         match known {
             Known::Unknown(reason) => why.push(WhyNot::ServerUnknown { server: server.clone(), why: reason.clone() }),
             Known::Known(facts) => {
-                why.extend(facts.missing.iter().map(|what| WhyNot::Missing { server: server.clone(), what: what.clone() }));
+                why.extend(
+                    facts.missing.iter().map(|what| WhyNot::Missing { server: server.clone(), what: what.clone() }),
+                );
             }
         }
     }
@@ -244,7 +268,12 @@ async fn lock_deploy<S: Server, B: Balancer>(ports: &Ports<S, B>, order: &Order,
                 Some(Ok(Reply::Held(_))) if clock.now() < until => clock.sleep(Duration::from_secs(2)).await,
                 Some(Ok(Reply::Held(holder))) => return Err(held(name, &holder)),
                 Some(Err(error)) => return Err(server_problem(name, error, "the deploy lock could not be taken")),
-                other => return Err(Problem::new(Exit::Failed, format!("{name}: an answer that was not asked for: {other:?}"))),
+                other => {
+                    return Err(Problem::new(
+                        Exit::Failed,
+                        format!("{name}: an answer that was not asked for: {other:?}"),
+                    ));
+                }
             }
         }
     }
@@ -252,16 +281,20 @@ async fn lock_deploy<S: Server, B: Balancer>(ports: &Ports<S, B>, order: &Order,
 }
 
 fn held(name: &ServerName, holder: &Holder) -> Problem {
-    Problem::new(Exit::Held, format!("another deploy is under way: {} ({}) holds the deploy lock of {name}", holder.who, holder.what))
-        .hint("wait for it with `--wait 10m`, or see `handover lock status`")
-        .on(name)
+    Problem::new(
+        Exit::Held,
+        format!("another deploy is under way: {} ({}) holds the deploy lock of {name}", holder.who, holder.what),
+    )
+    .hint("wait for it with `--wait 10m`, or see `handover lock status`")
+    .on(name)
 }
 
 fn server_problem(name: &ServerName, error: ServerError, what: &str) -> Problem {
     match error {
         ServerError::Failed(failure) => {
             let exit = if failure.kind == FailureKind::Input { Exit::Usage } else { Exit::Refused };
-            let mut problem = Problem::new(exit, format!("{name}: {what}: {}", failure.message)).on(name).output(failure.output);
+            let mut problem =
+                Problem::new(exit, format!("{name}: {what}: {}", failure.message)).on(name).output(failure.output);
             problem.hint = failure.hint;
             problem
         }
@@ -320,12 +353,24 @@ async fn stage_and_pull<S: Server, B: Balancer>(
 }
 
 /// Saves what runs by other means before anything of it is stopped.
-async fn adopt<S: Server, B: Balancer>(ports: &Ports<S, B>, clock: &Clock, snapshot: &Snapshot, selected: &[ServerName]) -> Result<(), Problem> {
+async fn adopt<S: Server, B: Balancer>(
+    ports: &Ports<S, B>,
+    clock: &Clock,
+    snapshot: &Snapshot,
+    selected: &[ServerName],
+) -> Result<(), Problem> {
     let foreign = |name: &&ServerName| {
-        snapshot.servers.get(*name).and_then(Known::get).is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty())
+        snapshot
+            .servers
+            .get(*name)
+            .and_then(Known::get)
+            .is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty())
     };
     let names: Vec<ServerName> = selected.iter().filter(foreign).cloned().collect();
-    all_did(on_each(ports, names, clock, STAGE, |_| Request::Adopt).await, "what runs there cannot be saved as a release to go back to")?;
+    all_did(
+        on_each(ports, names, clock, STAGE, |_| Request::Adopt).await,
+        "what runs there cannot be saved as a release to go back to",
+    )?;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ struct Note {
 /// # Errors
 /// When the lock file cannot be made or opened, or the note not be written.
 pub fn try_take(lock: &Path, note: &Path, run: &Run) -> io::Result<Taken> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o664).open(lock)?;
+    let file = open(lock)?;
     // Spelt out: with the dotted form std's own method of that name would win.
     match fs2::FileExt::try_lock_exclusive(&file) {
         Ok(()) => {}
@@ -53,9 +53,19 @@ pub fn try_take(lock: &Path, note: &Path, run: &Run) -> io::Result<Taken> {
         Err(error) => return Err(error),
     }
     let flock = Flock { file, note: note.to_owned() };
-    let holder = Holder { who: run.who.clone(), what: run.what.clone(), since: epoch_seconds(), run: Some(run.id.clone()) };
+    let holder =
+        Holder { who: run.who.clone(), what: run.what.clone(), since: epoch_seconds(), run: Some(run.id.clone()) };
     write_json(note, &Note { format: 1, process: ProcessId::of(std::process::id()), holder })?;
     Ok(Taken::Ours(flock))
+}
+
+/// Opens the lock file, and makes it where there is none. Somebody else's file that can only be read will do.
+fn open(lock: &Path) -> io::Result<File> {
+    let made = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o664).open(lock);
+    match made {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(lock).map_err(|_| error),
+        other => other,
+    }
 }
 
 impl Drop for Flock {
@@ -85,10 +95,11 @@ pub fn holder(lock: &Path, note: &Path) -> io::Result<Option<Holder>> {
         None => None,
     };
     // A note that is not understood names nobody; the lock counts all the same.
-    if let Ok(Some(note)) = read_json::<Note>(note) {
-        if note.process.is_alive() && pid.is_none_or(|pid| pid == note.process.pid) {
-            return Ok(Some(note.holder));
-        }
+    if let Ok(Some(note)) = read_json::<Note>(note)
+        && note.process.is_alive()
+        && pid.is_none_or(|pid| pid == note.process.pid)
+    {
+        return Ok(Some(note.holder));
     }
     Ok(Some(pid.map_or_else(unnamed, named)))
 }
@@ -107,7 +118,12 @@ fn named(pid: u32) -> Holder {
 }
 
 fn unnamed() -> Holder {
-    Holder { who: "a process that cannot be seen from here".to_owned(), what: "unknown".to_owned(), since: 0, run: None }
+    Holder {
+        who: "a process that cannot be seen from here".to_owned(),
+        what: "unknown".to_owned(),
+        since: 0,
+        run: None,
+    }
 }
 
 fn started(pid: u32) -> Option<u64> {
@@ -193,11 +209,12 @@ mod tests {
     }
 
     fn script(text: &str, lock: &Path) -> Child {
-        let child = Command::new("bash").args(["-c", text, "script"]).arg(lock).stdout(Stdio::null()).spawn().expect("bash");
+        let child =
+            Command::new("bash").args(["-c", text, "script"]).arg(lock).stdout(Stdio::null()).spawn().expect("bash");
         let end = Instant::now() + Duration::from_secs(10);
         while !lock.exists() || is_free(&File::open(lock).expect("open")) {
             assert!(Instant::now() < end, "the script never took the lock");
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::park_timeout(Duration::from_millis(10));
         }
         child
     }
@@ -257,7 +274,7 @@ mod tests {
         while holder(&lock, &note).expect("read").is_some() {
             assert!(Instant::now() < end, "never free");
             drop(Command::new("pkill").args(["-f", "sleep 60.25"]).status());
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20));
         }
     }
 

@@ -193,7 +193,9 @@ pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// When it cannot be written; the old one is still there then.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let beside = beside(path);
-    write_new(&beside, bytes, mode).and_then(|()| fs::rename(&beside, path)).inspect_err(|_| drop(fs::remove_file(&beside)))?;
+    write_new(&beside, bytes, mode)
+        .and_then(|()| fs::rename(&beside, path))
+        .inspect_err(|_| drop(fs::remove_file(&beside)))?;
     path.parent().map_or(Ok(()), sync_folder)
 }
 

@@ -3,7 +3,7 @@
 use super::compose::{self, Inspected};
 use super::run::{last_lines, run};
 use super::wire::Sighting;
-use crate::fleet::model::{Counter, Fleet, Service, ServiceName, Verify};
+use crate::fleet::model::{Counter, Fleet, Group, Service, ServiceName, Verify};
 use crate::fleet::verify::Evidence;
 use crate::http;
 use std::collections::BTreeMap;
@@ -35,7 +35,10 @@ async fn evidence(verify: &Verify, containers: &[Inspected]) -> Evidence {
         Verify::Http { url, host, .. } => match http::get(url, host.as_deref(), "GET", ANSWER).await {
             Ok(answer) => {
                 let end = answer.body.len().min(BODY_KEPT);
-                Evidence::Http { status: answer.status, body: String::from_utf8_lossy(&answer.body[..end]).into_owned() }
+                Evidence::Http {
+                    status: answer.status,
+                    body: String::from_utf8_lossy(&answer.body[..end]).into_owned(),
+                }
             }
             Err(error) => Evidence::Nothing(error.to_string()),
         },
@@ -77,10 +80,11 @@ fn touched(path: &str, containers: &[Inspected]) -> Evidence {
     Evidence::Touched { age, after_start }
 }
 
-/// Looks at every group's health and at real traffic, each over several fresh connections.
+/// Looks at the health of every group that this server is in, and at real traffic, each over several fresh connections.
 pub async fn look(fleet: &Fleet) -> Sighting {
     let mut health = JoinSet::new();
-    for group in &fleet.balancer.groups {
+    let is_in = |group: &&Group| fleet.servers.first().is_none_or(|server| server.targets.contains_key(&group.name));
+    for group in fleet.balancer.groups.iter().filter(is_in) {
         let (name, url) = (group.name.clone(), group.local_health_url());
         health.spawn(async move { (name, statuses(url).await) });
     }

@@ -30,7 +30,10 @@ impl ProcessId {
     /// Whether anything of the group that it leads, or led, still runs.
     #[must_use]
     pub fn group_is_alive(&self) -> bool {
-        self.boot == boot_id() && pids().any(|pid| stat(pid).is_some_and(|stat| stat.group == self.pid && stat.state != 'Z' && stat.start >= self.start))
+        self.boot == boot_id()
+            && pids().any(|pid| {
+                stat(pid).is_some_and(|stat| stat.group == self.pid && stat.state != 'Z' && stat.start >= self.start)
+            })
     }
 }
 
@@ -44,7 +47,11 @@ fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may itself hold parentheses and spaces.
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
-    Some(Stat { state: fields.first()?.chars().next()?, group: fields.get(2)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        group: fields.get(2)?.parse().ok()?,
+        start: fields.get(19)?.parse().ok()?,
+    })
 }
 
 /// This boot's id.

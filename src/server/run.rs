@@ -23,7 +23,7 @@ const PIPES_AFTER_END: Duration = Duration::from_secs(2);
 const SHOWN_LINES: usize = 12;
 /// What a command may know of our own environment; everything else, `COMPOSE_*` first of all, would make the outcome
 /// depend on who asks.
-const KEPT: [&str; 9] = [
+pub const FROM_THE_SERVER: [&str; 9] = [
     "PATH",
     "HOME",
     "USER",
@@ -117,7 +117,8 @@ impl Output {
         }
         let output = self.last_lines();
         let last = output.last().cloned().unwrap_or_else(|| "it printed nothing".to_owned());
-        Err(Failure::new(FailureKind::Command, format!("{what} failed (exit code {}): {last}", self.code)).output(output))
+        Err(Failure::new(FailureKind::Command, format!("{what} failed (exit code {}): {last}", self.code))
+            .output(output))
     }
 }
 
@@ -154,7 +155,8 @@ pub async fn run_noted(line: &CommandLine, within: Duration, note: impl FnOnce(u
         Err(_) => {
             group.kill();
             drop(tokio::time::timeout(PIPES_AFTER_END, child.wait()).await);
-            let stderr = tokio::time::timeout(PIPES_AFTER_END, stderr).await.ok().and_then(Result::ok).unwrap_or_default();
+            let stderr =
+                tokio::time::timeout(PIPES_AFTER_END, stderr).await.ok().and_then(Result::ok).unwrap_or_default();
             let message = format!("`{}` was not over within {} and was killed", line.shown(), show_duration(within));
             return Err(Failure::new(FailureKind::Command, message).output(last_lines(&stderr, SHOWN_LINES)));
         }
@@ -173,7 +175,7 @@ fn command(line: &CommandLine) -> Result<Command, Failure> {
     command
         .args(args)
         .env_clear()
-        .envs(KEPT.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
+        .envs(FROM_THE_SERVER.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
         .envs([("LC_ALL", "C.UTF-8"), ("NO_COLOR", "1")])
         .envs(&line.env)
         .stdin(Stdio::null())
@@ -278,7 +280,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_command_says_what_it_said() {
-        let failure = run(&sh("echo first >&2; echo last >&2; exit 3"), SOON).await.expect("ended").success("the try").expect_err("3");
+        let failure = run(&sh("echo first >&2; echo last >&2; exit 3"), SOON)
+            .await
+            .expect("ended")
+            .success("the try")
+            .expect_err("3");
         assert_eq!(failure.message, "the try failed (exit code 3): last");
         assert_eq!(failure.output, ["first", "last"]);
     }

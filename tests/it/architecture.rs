@@ -64,7 +64,8 @@ fn every_module_has_a_floor_and_knows_only_those_below_it() {
             let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
             let Some(floor) = floor(used) else { continue };
             if used != own && floor >= own_floor && own != "main" {
-                let level = (own == "diag" || own == "event" || own == "server" || own == "report") && floor == own_floor;
+                let level =
+                    (own == "diag" || own == "event" || own == "server" || own == "report") && floor == own_floor;
                 let allowed = matches!((own, used), ("event", "diag") | ("report", "rollout") | ("lab", "adapters"));
                 if !(allowed || level && own == "server" && used == "diag") {
                     wrong.push(format!("{file} uses crate::{used}"));
@@ -82,8 +83,15 @@ fn of_the_server_the_others_see_only_wire_and_layout() {
         .filter(|(file, _)| !["server", "cli", "adapters"].contains(&module(file)))
         .flat_map(|(file, text)| {
             let text = code(text);
-            let uses = text.split("crate::server").skip(1).map(|rest| rest.chars().take(12).collect::<String>()).collect::<Vec<_>>();
-            uses.into_iter().filter(|rest| !rest.starts_with("::wire") && !rest.starts_with("::layout")).map(|rest| format!("{file}: server{rest}")).collect::<Vec<_>>()
+            let uses = text
+                .split("crate::server")
+                .skip(1)
+                .map(|rest| rest.chars().take(12).collect::<String>())
+                .collect::<Vec<_>>();
+            uses.into_iter()
+                .filter(|rest| !rest.starts_with("::wire") && !rest.starts_with("::layout"))
+                .map(|rest| format!("{file}: server{rest}"))
+                .collect::<Vec<_>>()
         })
         .collect();
     assert_eq!(wrong, Vec::<String>::new());
@@ -94,7 +102,9 @@ fn the_fleet_is_pure() {
     let banned = ["tokio", "std::fs", "std::process", "std::env", "SystemTime", "Instant::now"];
     let mut wrong = Vec::new();
     for (file, text) in files().iter().filter(|(file, _)| module(file) == "fleet") {
-        wrong.extend(banned.iter().filter(|word| code(text).contains(**word)).map(|word| format!("{file} names {word}")));
+        wrong.extend(
+            banned.iter().filter(|word| code(text).contains(**word)).map(|word| format!("{file} names {word}")),
+        );
     }
     assert_eq!(wrong, Vec::<String>::new());
 }
@@ -113,7 +123,9 @@ fn outside_things_are_named_in_one_place_only() {
     let mut wrong = Vec::new();
     for (file, text) in files() {
         for (name, place) in places {
-            let used = code(&text).lines().any(|line| line.contains(&format!("{name}::")) || line.contains(&format!("use {name}")));
+            let used = code(&text)
+                .lines()
+                .any(|line| line.contains(&format!("{name}::")) || line.contains(&format!("use {name}")));
             if used && !file.starts_with(place) {
                 wrong.push(format!("{file} names {name}"));
             }
@@ -124,6 +136,7 @@ fn outside_things_are_named_in_one_place_only() {
 
 #[test]
 fn every_file_begins_with_the_reason_why_it_exists() {
-    let wrong: Vec<String> = files().iter().filter(|(_, text)| !text.starts_with("//! ")).map(|(file, _)| file.clone()).collect();
+    let wrong: Vec<String> =
+        files().iter().filter(|(_, text)| !text.starts_with("//! ")).map(|(file, _)| file.clone()).collect();
     assert_eq!(wrong, Vec::<String>::new());
 }

@@ -104,7 +104,10 @@ async fn a_deployer_that_believes_the_first_unhealthy_loses_requests_and_ours_do
         let world = World::new(example(), 3, |spec| spec.seed = seed).await;
         hasty(&world).await.expect("it does as it likes");
         lost += world.with(|inner| inner.nowhere);
-        assert!(world.with(|inner| !inner.violations.is_empty()), "seed {seed}: it stopped only what no node would pick");
+        assert!(
+            world.with(|inner| !inner.violations.is_empty()),
+            "seed {seed}: it stopped only what no node would pick"
+        );
         let world = World::new(example(), 3, |spec| spec.seed = seed).await;
         assert_eq!(exit(&world.deploy().await), Exit::Done);
         nothing_lost(&world);
@@ -361,7 +364,10 @@ async fn an_interrupt_at_any_moment_leaves_the_fleet_serving_and_every_lock_free
         assert_eq!(exit(&deployed), Exit::Interrupted, "at {second} s: {}", message(&deployed));
         for server in ["web-1", "web-2"] {
             let state = world.state(server);
-            assert!(["current old, runs old", "current new, runs new"].contains(&state.as_str()), "at {second} s: {server} {state}");
+            assert!(
+                ["current old, runs old", "current new, runs new"].contains(&state.as_str()),
+                "at {second} s: {server} {state}"
+            );
         }
         world.clock.sleep(Duration::from_secs(60)).await;
         nothing_lost(&world);

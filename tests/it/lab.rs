@@ -186,7 +186,11 @@ async fn a_release_goes_through_the_same_operations_as_on_a_real_server() {
     assert!(facts.previous.is_some() && facts.incoming.is_none());
 }
 
-async fn verified(lab: &Lab, web: &LabServer, id: &handover::fleet::model::ReleaseId) -> handover::server::wire::Verified {
+async fn verified(
+    lab: &Lab,
+    web: &LabServer,
+    id: &handover::fleet::model::ReleaseId,
+) -> handover::server::wire::Verified {
     for _ in 0..200 {
         let Reply::Verified(verified) = ask(web, Request::Verify { release: id.clone() }).await else { panic!() };
         let all = lab.fleet().services.iter().all(|s| judge(&s.verify, &verified.services[&s.name], id).is_ok());
@@ -201,14 +205,19 @@ async fn verified(lab: &Lab, web: &LabServer, id: &handover::fleet::model::Relea
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_killed_by_hand_stays_dead_and_is_seen() {
     let lab = lab().await;
-    let api = lab.services().into_iter().find(|s| s.server.as_str() == "web-1" && s.service.as_str() == "api").expect("api");
+    let api =
+        lab.services().into_iter().find(|s| s.server.as_str() == "web-1" && s.service.as_str() == "api").expect("api");
     std::process::Command::new("kill").args(["-9", &api.pid.to_string()]).status().expect("kill");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let web = server(&lab, "web-1");
     let facts = facts(&web).await;
     let container = facts.containers.iter().find(|c| c.service == ServiceName::from("api")).expect("it is listed");
     assert_eq!((&container.state, container.exit_code), (&ContainerState::Exited, 137));
-    let Reply::Verified(verified) = ask(&web, Request::Verify { release: facts.current.expect("one").manifest.id }).await else { panic!() };
+    let Reply::Verified(verified) =
+        ask(&web, Request::Verify { release: facts.current.expect("one").manifest.id }).await
+    else {
+        panic!()
+    };
     assert!(matches!(verified.services[&ServiceName::from("api")], Evidence::Nothing(_)));
     lab.clock().sleep(Duration::from_secs(18)).await;
     assert!(!lab.balancer().all_healthy());
@@ -239,7 +248,7 @@ async fn an_undisturbed_lab_loses_nothing_and_keeps_its_times() {
     assert_eq!((seen.lost(), seen.app_errors), (0, 0), "{seen:?}");
     assert!(seen.total > 1000, "{seen:?}");
     assert_eq!(lab.truth().nowhere, 0);
-    println!("delay {:?}", lab.delay());
+    assert!(lab.delay().count > 40, "{:?}", lab.delay());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -306,6 +315,67 @@ async fn a_service_that_ignores_sigterm_is_killed_and_said_so() {
     let worker = stopped.stopped.iter().find(|c| c.service.as_str() == "worker").expect("worker");
     assert_eq!(worker.exit_code, 137);
     assert!(worker.took >= Duration::from_secs(10), "{worker:?}");
+}
+
+#[derive(Debug, Default)]
+struct Quiet(std::sync::Mutex<Vec<String>>);
+
+impl handover::event::Sink for Quiet {
+    fn take(&self, line: handover::event::Line) {
+        self.0.lock().expect("lines").push(format!("{:.1} {:?}", line.at, line.event));
+    }
+}
+
+/// A whole deploy: the engine, the real AWS SDK, real processes, traffic that never pauses.
+async fn deployed(
+    faults: Vec<(Option<ServerName>, ServiceName, ServiceFault)>,
+) -> (Lab, handover::rollout::Deployed, Vec<String>) {
+    let lab = Lab::start(&fleet(), LabOptions { speed: 10.0, faults, ..options() }).await.expect("a lab");
+    let prober = prober(&lab);
+    let ports = handover::rollout::Ports {
+        servers: lab.servers(),
+        balancer: Arc::new(handover::adapters::alb::Alb::lab(&lab.endpoint())),
+    };
+    let order = handover::rollout::Order {
+        fleet: lab.fleet().clone(),
+        files: Vec::new(),
+        vars: BTreeMap::new(),
+        label: None,
+        options: handover::fleet::plan::Options::default(),
+        wait: Duration::ZERO,
+    };
+    let interrupts = tokio::sync::watch::channel(0);
+    let outside = handover::rollout::Outside { interrupts: interrupts.1, lost: prober.lost() };
+    let sink = Quiet::default();
+    let deployed = handover::rollout::deploy(&ports, &order, &lab.clock(), &sink, outside).await;
+    prober.stop().await;
+    let lines = sink.0.into_inner().expect("lines");
+    (lab, deployed, lines)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deploy_through_the_engine_loses_nothing_by_the_balancer_s_own_log() {
+    let (lab, deployed, lines) = deployed(Vec::new()).await;
+    let ending = deployed.ending.expect("it began");
+    assert_eq!(ending.outcome, "deployed", "{:?} {lines:#?}", ending.problem);
+    assert_eq!(lab.truth().nowhere, 0, "{:?}", lab.truth());
+    for server in lab.servers().values() {
+        let facts = facts(server).await;
+        assert_eq!(facts.current.map(|release| release.manifest.id), deployed.release);
+        assert!(!facts.drained && facts.lock.is_none() && facts.deploy_lock.is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_does_not_work_is_rolled_back_without_a_lost_request() {
+    let fault = (Some(ServerName::from("web-2")), ServiceName::from("api"), ServiceFault::WrongRelease);
+    let (lab, deployed, lines) = deployed(vec![fault]).await;
+    let ending = deployed.ending.expect("it began");
+    assert_eq!(ending.outcome, "rolled_back", "{:?} {lines:#?}", ending.problem);
+    assert_eq!(lab.truth().nowhere, 0, "{:?}", lab.truth());
+    let current = async |name: &str| facts(&server(&lab, name)).await.current.expect("one").manifest.id;
+    assert_eq!(Some(current("web-1").await), deployed.release);
+    assert_ne!(Some(current("web-2").await), deployed.release);
 }
 
 /// The clock is what durations above mean.

@@ -1,6 +1,10 @@
 //! The one test binary: everything that needs no machine of its own.
 
+mod alb;
 mod architecture;
+mod cli;
 mod deploys;
+mod lab;
+mod peers;
 mod plans;
 mod world;

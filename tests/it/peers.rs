@@ -12,7 +12,10 @@ async fn our_client_reads_what_moto_answers() {
     let alb = Alb::connect(Some("eu-central-1"), Some(&endpoint)).await;
     let group = GroupName::new("peers");
     let view = alb.observe(&group).await.expect("a group");
-    assert_eq!((view.path.as_str(), view.settings.interval, view.settings.unhealthy), ("/health", Duration::from_secs(5), 2));
+    assert_eq!(
+        (view.path.as_str(), view.settings.interval, view.settings.unhealthy),
+        ("/health", Duration::from_secs(5), 2)
+    );
     assert!(view.attributes.cross_zone && view.attributes.fail_open_count == 1);
     let target = view.targets.first().expect("a target").clone();
     let target = TargetRef { group: group.clone(), id: target.id, port: target.port };

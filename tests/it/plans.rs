@@ -51,12 +51,18 @@ fn the_second_reader_finds_every_damage() {
 #[test]
 fn a_drain_that_cannot_be_over_in_time_is_refused_with_both_numbers() {
     let why = offline(&EXAMPLE.replace("max    = \"150s\"", "max    = \"20s\"")).expect_err("too short");
-    assert!(why.iter().any(|w| w.to_string().contains("may need 27s") && w.to_string().contains("allows 20s")), "{why:?}");
+    assert!(
+        why.iter().any(|w| w.to_string().contains("may need 27s") && w.to_string().contains("allows 20s")),
+        "{why:?}"
+    );
 }
 
 #[test]
 fn a_drain_that_dies_with_the_process_needs_consent() {
-    let text = EXAMPLE.replace("by     = \"file\"", "by     = \"signal\"\nsignal = { service = \"api\", drain = \"SIGUSR1\", undrain = \"SIGUSR2\" }");
+    let text = EXAMPLE.replace(
+        "by     = \"file\"",
+        "by     = \"signal\"\nsignal = { service = \"api\", drain = \"SIGUSR1\", undrain = \"SIGUSR2\" }",
+    );
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("file   = ")).collect();
     let why = offline(&text.join("\n")).expect_err("unverified return");
     assert!(why[0].to_string().contains("may enter before it is verified"), "{why:?}");
@@ -71,7 +77,8 @@ fn a_fleet_of_one_is_refused_and_told_why() {
     let options = Options { offline: true, ..Options::default() };
     let why = plan(&fleet, &offline_snapshot(&fleet), None, &options).expect_err("one server");
     assert!(why[0].to_string().contains("1 healthy, 1 would leave, 1 must stay"), "{why:?}");
-    let allowed = plan(&fleet, &offline_snapshot(&fleet), None, &Options { allow_downtime: true, ..options }).expect("allowed");
+    let allowed =
+        plan(&fleet, &offline_snapshot(&fleet), None, &Options { allow_downtime: true, ..options }).expect("allowed");
     assert_eq!(allowed.not_zero_downtime.len(), 1);
 }
 
@@ -130,11 +137,18 @@ fn a_broken_server_goes_first_and_counts_as_out() {
 }
 
 fn generated(servers: usize, zones: usize, batch: &str, min_healthy: u32, cross_zone: bool) -> String {
-    let head = EXAMPLE.split("[[server]]").next().expect("a head").replace("batch       = 1 ", &format!("batch       = {batch} "));
+    let head = EXAMPLE
+        .split("[[server]]")
+        .next()
+        .expect("a head")
+        .replace("batch       = 1 ", &format!("batch       = {batch} "));
     let head = head.replace("min_healthy = 1 ", &format!("min_healthy = {min_healthy} "));
     let mut text = head.replace("port   = 8080\n", &format!("port   = 8080\ncross_zone = {cross_zone}\n"));
     for n in 0..servers {
-        text.push_str(&format!("\n[[server]]\nname = \"s{n}\"\nssh = \"s{n}\"\ntarget = \"i-{n:017x}\"\nzone = \"z{}\"\n", n % zones));
+        text.push_str(&format!(
+            "\n[[server]]\nname = \"s{n}\"\nssh = \"s{n}\"\ntarget = \"i-{n:017x}\"\nzone = \"z{}\"\n",
+            n % zones
+        ));
     }
     text
 }

@@ -10,7 +10,7 @@ use handover::fleet::model::*;
 use handover::fleet::plan::Options;
 use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
-use handover::lab::balancer::model::{GroupSpec, Merge, Model, ModelSpec, Pick};
+use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
 use handover::rollout::port::{Balancer, BalancerError, Server as ServerPort, ServerError};
 use handover::rollout::{Deployed, Order, Outside, Ports, deploy};
 use handover::server::wire::*;
@@ -120,7 +120,12 @@ pub fn fleet(text: &str) -> Fleet {
 }
 
 fn manifest(fleet: &Fleet, id: &str) -> Manifest {
-    let pin = ServicePin { image: format!("registry/app@sha256:{id}"), grace: Duration::from_secs(30), replicas: 1, one_shot: false };
+    let pin = ServicePin {
+        image: format!("registry/app@sha256:{id}"),
+        grace: Duration::from_secs(30),
+        replicas: 1,
+        one_shot: false,
+    };
     Manifest {
         format: 1,
         id: ReleaseId::new(id),
@@ -198,8 +203,13 @@ impl World {
     pub fn state(&self, server: &str) -> String {
         self.with(|inner| {
             let sim = &inner.sims[&server.into()];
-            let word = |id: &Option<ReleaseId>| id.as_ref().map_or("none", |id| if id.as_str() == NEW { "new" } else { "old" }).to_owned();
-            let mut words = vec![format!("current {}", word(&sim.current)), format!("runs {}", word(&sim.running.clone().filter(|_| sim.up)))];
+            let word = |id: &Option<ReleaseId>| {
+                id.as_ref().map_or("none", |id| if id.as_str() == NEW { "new" } else { "old" }).to_owned()
+            };
+            let mut words = vec![
+                format!("current {}", word(&sim.current)),
+                format!("runs {}", word(&sim.running.clone().filter(|_| sim.up))),
+            ];
             words.extend(sim.drained.then(|| "drained".to_owned()));
             words.extend(sim.absence.as_ref().map(|_| "absent".to_owned()));
             words.extend((sim.locked || sim.deploy_locked).then(|| "locked".to_owned()));
@@ -224,13 +234,18 @@ impl World {
         let (interrupt, interrupts) = watch::channel(0);
         let (_lost, lost) = watch::channel(0);
         change(&interrupt);
-        let order = Order { fleet, files: Vec::new(), vars: BTreeMap::new(), label: None, options, wait: Duration::ZERO };
+        let order =
+            Order { fleet, files: Vec::new(), vars: BTreeMap::new(), label: None, options, wait: Duration::ZERO };
         deploy(&ports, &order, &self.clock, self, Outside { interrupts, lost }).await
     }
 
     pub fn ports(&self) -> Ports<SimPort, BalancerPort> {
         let fleet = self.with(|inner| inner.fleet.clone());
-        let servers = fleet.servers.iter().map(|s| (s.name.clone(), Arc::new(SimPort { world: self.clone(), name: s.name.clone() }))).collect();
+        let servers = fleet
+            .servers
+            .iter()
+            .map(|s| (s.name.clone(), Arc::new(SimPort { world: self.clone(), name: s.name.clone() })))
+            .collect();
         Ports { servers, balancer: Arc::new(BalancerPort(self.clone())) }
     }
 
@@ -240,9 +255,13 @@ impl World {
         lines
             .iter()
             .filter_map(|line| match &line.event {
-                handover::event::Event::Step { server, step, course, state: handover::event::StepState::Failed, .. } => {
-                    Some(format!("{server} {step} {course:?}"))
-                }
+                handover::event::Event::Step {
+                    server,
+                    step,
+                    course,
+                    state: handover::event::StepState::Failed,
+                    ..
+                } => Some(format!("{server} {step} {course:?}")),
                 _ => None,
             })
             .collect()
@@ -259,6 +278,7 @@ fn group_spec(group: &Group) -> GroupSpec {
         port: group.port,
         path: group.health.path.clone(),
         health_port: None,
+        matcher: Matcher::default(),
         settings: group.health.settings,
         attributes: GroupAttributes {
             cross_zone: group.cross_zone,
@@ -333,10 +353,8 @@ impl Sim {
 
 impl Inner {
     fn tick(&mut self, now: Stamp) {
-        if let Some((name, at)) = &self.trouble.breaks {
-            if now >= Stamp::at(*at) {
-                self.sims.get_mut(name).expect("server").up = false;
-            }
+        if let Some((name, _)) = self.trouble.breaks.as_ref().filter(|(_, at)| now >= Stamp::at(*at)) {
+            self.sims.get_mut(name).expect("server").up = false;
         }
         for sim in self.sims.values_mut() {
             if sim.term_until.is_some_and(|until| now >= until) {
@@ -348,7 +366,9 @@ impl Inner {
         for order in self.model.due(now) {
             let check = match self.sim_of(&order.place.0) {
                 Some(sim) if !sim.answers() => Check::Fail(TargetReason::FailedHealthChecks),
-                Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => Check::Fail(TargetReason::ResponseCodeMismatch),
+                Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => {
+                    Check::Fail(TargetReason::ResponseCodeMismatch)
+                }
                 Some(_) => Check::Pass,
                 None => Check::Fail(TargetReason::FailedHealthChecks),
             };
@@ -358,10 +378,12 @@ impl Inner {
         for group in &groups {
             for node in 0..self.model.nodes() {
                 let served = match self.model.pick(node, group, now) {
-                    Pick::Target { place, .. } => self.sims.values_mut().find(|s| is_of(&self.fleet, &s.name, &place.0)).is_some_and(|sim| {
-                        sim.count += 1;
-                        sim.answers()
-                    }),
+                    Pick::Target { place, .. } => {
+                        self.sims.values_mut().find(|s| is_of(&self.fleet, &s.name, &place.0)).is_some_and(|sim| {
+                            sim.count += 1;
+                            sim.answers()
+                        })
+                    }
                     Pick::None => false,
                 };
                 if served { self.served += 1 } else { self.nowhere += 1 }
@@ -405,8 +427,13 @@ impl Inner {
 
     fn facts(&self, name: &ServerName) -> ServerFacts {
         let sim = &self.sims[name];
-        let on_disk = |id: &ReleaseId| ReleaseOnDisk { manifest: self.releases[id].clone(), image_ids: self.image_ids(id) };
-        let containers = if sim.running.is_some() { self.fleet.services.iter().map(|s| sim.container(&s.name)).collect() } else { Vec::new() };
+        let on_disk =
+            |id: &ReleaseId| ReleaseOnDisk { manifest: self.releases[id].clone(), image_ids: self.image_ids(id) };
+        let containers = if sim.running.is_some() {
+            self.fleet.services.iter().map(|s| sim.container(&s.name)).collect()
+        } else {
+            Vec::new()
+        };
         ServerFacts {
             compose: "2.40.3".into(),
             engine: "20.10".into(),
@@ -489,7 +516,10 @@ impl SimPort {
                 (sim.running, sim.up, sim.restarts) = (None, false, 0);
             }
             let exit_code = if lies.contains(&Lie::Killed) { 137 } else { 0 };
-            let stopped = services.into_iter().map(|service| StoppedContainer { name: service.to_string(), service, took: wait, exit_code }).collect();
+            let stopped = services
+                .into_iter()
+                .map(|service| StoppedContainer { name: service.to_string(), service, took: wait, exit_code })
+                .collect();
             Ok(Reply::Stopped(Stopped { stopped, left }))
         })
     }
@@ -531,9 +561,11 @@ impl Inner {
                 sim.locked = false;
                 Reply::Done
             }
-            Request::Resolve { .. } => {
-                Reply::Resolved(Box::new(Resolved { definition: "{}".into(), manifest: new_manifest, warnings: Vec::new() }))
-            }
+            Request::Resolve { .. } => Reply::Resolved(Box::new(Resolved {
+                definition: "{}".into(),
+                manifest: new_manifest,
+                warnings: Vec::new(),
+            })),
             Request::Pull { .. } => Reply::Pulled(ids),
             Request::Flip { drained } => {
                 sim.drained = drained || (sim.lies(Lie::StaysDrained) && sim.is_new());
@@ -548,7 +580,10 @@ impl Inner {
                 };
                 let real = if sim.drained && sim.lies(Lie::RealRefused) { 503 } else { 200 };
                 let real = if sim.answers_itself() { real } else { 0 };
-                Reply::Sighting(Sighting { health: groups.into_iter().map(|g| (g, health.clone())).collect(), real: vec![real; 4] })
+                Reply::Sighting(Sighting {
+                    health: groups.into_iter().map(|g| (g, health.clone())).collect(),
+                    real: vec![real; 4],
+                })
             }
             Request::Count => {
                 if !sim.lies(Lie::NeverSilent) && sim.drained {
@@ -568,10 +603,16 @@ impl Inner {
                 if sim.lies(Lie::RestartLoop) && sim.is_new() {
                     sim.restarts += 1;
                 }
-                let shown = if sim.lies(Lie::AnswersOldVersion) && sim.is_new() { ReleaseId::new(OLD) } else { sim.running.clone().unwrap_or(release) };
+                let shown = if sim.lies(Lie::AnswersOldVersion) && sim.is_new() {
+                    ReleaseId::new(OLD)
+                } else {
+                    sim.running.clone().unwrap_or(release)
+                };
                 let evidence = |service: &Service| match &service.verify {
                     _ if !sim.up => Evidence::Nothing("connection refused".into()),
-                    Verify::Http { .. } => Evidence::Http { status: 200, body: format!(r#"{{"version":"{}"}}"#, shown.short()) },
+                    Verify::Http { .. } => {
+                        Evidence::Http { status: 200, body: format!(r#"{{"version":"{}"}}"#, shown.short()) }
+                    }
                     Verify::Tcp { .. } => Evidence::Connected,
                     Verify::Exec { .. } => Evidence::Exec { code: 0, output: String::new() },
                     Verify::Heartbeat { .. } => Evidence::Touched { age: Duration::ZERO, after_start: true },
@@ -593,7 +634,9 @@ impl Inner {
                 sim.absence = absence;
                 Reply::Done
             }
-            Request::Stage { .. } | Request::Adopt | Request::Freeze { .. } | Request::Unfreeze | Request::Stop => Reply::Done,
+            Request::Stage { .. } | Request::Adopt | Request::Freeze { .. } | Request::Unfreeze | Request::Stop => {
+                Reply::Done
+            }
         })
     }
 }
@@ -606,7 +649,9 @@ impl BalancerPort {
         let now = self.0.clock.now();
         self.0.with(|inner| {
             if inner.trouble.denied_from.is_some_and(|from| now >= Stamp::at(from)) {
-                return Err(BalancerError::Refused("AccessDenied: not authorized to perform DescribeTargetHealth".into()));
+                return Err(BalancerError::Refused(
+                    "AccessDenied: not authorized to perform DescribeTargetHealth".into(),
+                ));
             }
             if inner.trouble.throttled_until.is_some_and(|until| now < Stamp::at(until)) {
                 return Err(BalancerError::Unknown("Throttling: Rate exceeded".into()));
@@ -635,7 +680,13 @@ impl Balancer for BalancerPort {
     async fn health(&self, group: &GroupName) -> Result<Vec<TargetView>, BalancerError> {
         self.ask(|inner, now| {
             inner.asked.push((group.clone(), now));
-            let recent = inner.asked.iter().rev().take_while(|(_, at)| now.since(*at) < Duration::from_millis(990)).filter(|(g, _)| g == group).count();
+            let recent = inner
+                .asked
+                .iter()
+                .rev()
+                .take_while(|(_, at)| now.since(*at) < Duration::from_millis(990))
+                .filter(|(g, _)| g == group)
+                .count();
             inner.trouble.busiest = inner.trouble.busiest.max(u32::try_from(recent).expect("few"));
             inner.model.describe(group, now).expect("group")
         })
@@ -644,8 +695,16 @@ impl Balancer for BalancerPort {
 
     async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
         for target in targets {
-            let zone = self.0.with(|inner| inner.fleet.servers.iter().find(|s| s.targets.values().flatten().any(|t| t.id == target.id)).and_then(|s| s.zone.clone()));
-            self.ask(|inner, now| inner.model.register(&target.group, target.id.clone(), Some(target.port), zone, now)).await?;
+            let zone = self.0.with(|inner| {
+                inner
+                    .fleet
+                    .servers
+                    .iter()
+                    .find(|s| s.targets.values().flatten().any(|t| t.id == target.id))
+                    .and_then(|s| s.zone.clone())
+            });
+            self.ask(|inner, now| inner.model.register(&target.group, target.id.clone(), Some(target.port), zone, now))
+                .await?;
         }
         Ok(())
     }

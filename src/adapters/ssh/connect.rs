@@ -93,7 +93,12 @@ pub(super) async fn connect(shared: &Shared, destination: &str, context: &Contex
         let args: [&str; 3] = [&bin, &name, &binary.sha256];
         let put = script(&session, shared.sudo, PUT, &args, &binary.bytes);
         let put = tokio::time::timeout(UPLOAD, put).await;
-        was_put(&put.map_err(|_| ServerError::Unreachable(format!("`{destination}`: sending the agent took more than {UPLOAD:?}")))??, &bin)?;
+        was_put(
+            &put.map_err(|_| {
+                ServerError::Unreachable(format!("`{destination}`: sending the agent took more than {UPLOAD:?}"))
+            })??,
+            &bin,
+        )?;
     }
     let started = tokio::time::timeout(CONNECT, start(session, folder, shared.sudo, &path, context)).await;
     started.map_err(|_| late("starting the agent"))?
@@ -102,9 +107,9 @@ pub(super) async fn connect(shared: &Shared, destination: &str, context: &Contex
 async fn read_binary(options: &Options) -> Result<Binary, ServerError> {
     // By way of /proc: the file that runs, also where another one has taken its name meanwhile.
     let path = options.binary.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
-    let bytes = tokio::fs::read(&path)
-        .await
-        .map_err(|error| failed(FailureKind::Internal, format!("our own binary cannot be read ({}): {error}", path.display())))?;
+    let bytes = tokio::fs::read(&path).await.map_err(|error| {
+        failed(FailureKind::Internal, format!("our own binary cannot be read ({}): {error}", path.display()))
+    })?;
     let sha256 = sha256_hex(&bytes);
     Ok(Binary { bytes, sha256 })
 }
@@ -113,7 +118,8 @@ async fn session(shared: &Shared, destination: &str) -> Result<(Session, TempDir
     let temp = std::env::temp_dir();
     let temp = if temp.as_os_str().len() > LONGEST_FOLDER { PathBuf::from("/tmp") } else { temp };
     let folder = tempfile::Builder::new().prefix("handover-").tempdir_in(temp);
-    let folder = folder.map_err(|error| failed(FailureKind::Internal, format!("no folder for SSH's socket: {error}")))?;
+    let folder =
+        folder.map_err(|error| failed(FailureKind::Internal, format!("no folder for SSH's socket: {error}")))?;
     let mut builder = SessionBuilder::default();
     builder
         .known_hosts_check(match shared.host_keys {
@@ -196,7 +202,13 @@ fn was_put(put: &Said, bin: &str) -> Result<(), ServerError> {
     Err(ServerError::Failed(failure.output(err.lines().map(ToOwned::to_owned).collect())))
 }
 
-async fn start(session: Arc<Session>, folder: TempDir, sudo: bool, path: &str, context: &Context) -> Result<Link, ServerError> {
+async fn start(
+    session: Arc<Session>,
+    folder: TempDir,
+    sudo: bool,
+    path: &str,
+    context: &Context,
+) -> Result<Link, ServerError> {
     let mut command = session.arc_command(if sudo { "sudo".to_owned() } else { path.to_owned() });
     if sudo {
         command.args(["-n", path]);

@@ -26,6 +26,10 @@ type Answer = oneshot::Sender<Result<Reply, ServerError>>;
 struct Waiting {
     by_id: HashMap<u64, Answer>,
     lost: Option<String>,
+    /// Whether somebody was told.
+    told: bool,
+    /// Whether the agent holds a lock for us: it is gone with it.
+    holds: bool,
 }
 
 /// A connection to a running agent.
@@ -43,7 +47,11 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Link {
     /// Hears the agent's hello, says ours, and from then on carries messages.
-    pub(super) async fn greet(mut child: Child<Arc<Session>>, folder: TempDir, context: &Context) -> Result<Self, ServerError> {
+    pub(super) async fn greet(
+        mut child: Child<Arc<Session>>,
+        folder: TempDir,
+        context: &Context,
+    ) -> Result<Self, ServerError> {
         let (Some(mut stdin), Some(stdout)) = (child.stdin().take(), child.stdout().take()) else {
             return Err(ServerError::Unreachable("the agent's pipes are not there".to_owned()));
         };
@@ -62,12 +70,21 @@ impl Link {
             Ok(FromAgent::Hello(hello)) if hello.format == FORMAT => {}
             Ok(FromAgent::Hello(hello)) => {
                 let what = format!("the agent there speaks format {}, this handover {FORMAT}", hello.format);
-                return Err(ServerError::Failed(Failure::new(FailureKind::Missing, what).hint("let both be the same version")));
+                return Err(ServerError::Failed(
+                    Failure::new(FailureKind::Missing, what).hint("let both be the same version"),
+                ));
             }
             Ok(_) => return Err(ServerError::Unreachable("the agent's first message was no hello".to_owned())),
             Err(error) => {
-                let said = tokio::time::timeout(Duration::from_secs(1), complaints).await.ok().and_then(Result::ok).unwrap_or_default();
-                return Err(ServerError::Failed(Failure::new(FailureKind::Missing, format!("the agent did not start: {error} {said}"))));
+                let said = tokio::time::timeout(Duration::from_secs(1), complaints)
+                    .await
+                    .ok()
+                    .and_then(Result::ok)
+                    .unwrap_or_default();
+                return Err(ServerError::Failed(Failure::new(
+                    FailureKind::Missing,
+                    format!("the agent did not start: {error} {said}"),
+                )));
             }
         }
         let lost = |error: frame::FrameError| ServerError::Unreachable(format!("the agent was lost at once: {error}"));
@@ -78,7 +95,11 @@ impl Link {
         let for_reader = Arc::clone(&waiting);
         let ended = tokio::spawn(async move {
             let why = read_all(reader, hearing, lease, &for_reader).await;
-            let said = tokio::time::timeout(Duration::from_secs(1), complaints).await.ok().and_then(Result::ok).unwrap_or_default();
+            let said = tokio::time::timeout(Duration::from_secs(1), complaints)
+                .await
+                .ok()
+                .and_then(Result::ok)
+                .unwrap_or_default();
             lose(&for_reader, format!("{why} {said}").trim());
             // What SSH says about the end is no news any more.
             drop(tokio::time::timeout(FAREWELL, child.wait()).await);
@@ -92,14 +113,25 @@ impl Link {
         locked(&self.waiting).lost.clone()
     }
 
+    /// A loss that nobody was told of and with which a lock went: going on as if nothing had happened would be wrong.
+    pub(super) fn untold_loss(&self) -> Option<String> {
+        let mut waiting = locked(&self.waiting);
+        if waiting.told || !waiting.holds {
+            return None;
+        }
+        waiting.told = waiting.lost.is_some();
+        waiting.lost.clone()
+    }
+
     /// Asks, and waits for the answer. Whoever stops waiting has not stopped the operation.
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, ServerError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, answer) = oneshot::channel();
         {
             let mut waiting = locked(&self.waiting);
-            if let Some(why) = &waiting.lost {
-                return Err(ServerError::Lost(why.clone()));
+            if let Some(why) = waiting.lost.clone() {
+                waiting.told = true;
+                return Err(ServerError::Lost(why));
             }
             waiting.by_id.insert(id, send);
         }
@@ -124,13 +156,19 @@ impl Link {
 fn lose(waiting: &Mutex<Waiting>, why: &str) {
     let mut waiting = locked(waiting);
     waiting.lost.get_or_insert_with(|| why.to_owned());
+    waiting.told |= !waiting.by_id.is_empty();
     for (_, answer) in waiting.by_id.drain() {
         // Who has stopped waiting need not be told.
         drop(answer.send(Err(ServerError::Lost(why.to_owned()))));
     }
 }
 
-async fn write_all(mut to: ChildStdin, mut messages: mpsc::UnboundedReceiver<ToAgent>, beat: Duration, waiting: Arc<Mutex<Waiting>>) {
+async fn write_all(
+    mut to: ChildStdin,
+    mut messages: mpsc::UnboundedReceiver<ToAgent>,
+    beat: Duration,
+    waiting: Arc<Mutex<Waiting>>,
+) {
     loop {
         let message = match tokio::time::timeout(beat, messages.recv()).await {
             Ok(Some(message)) => message,
@@ -159,7 +197,10 @@ async fn read_all<F: FnMut() + Send + 'static>(
             match reader.next::<FromAgent>().await {
                 Ok(FromAgent::Reply { id: 0, result: Err(failure) }) => return failure.to_string(),
                 Ok(FromAgent::Reply { id, result }) => {
-                    if let Some(answer) = locked(waiting).by_id.remove(&id) {
+                    let mut waiting = locked(waiting);
+                    waiting.holds |= matches!(result, Ok(Reply::Locked));
+                    if let Some(answer) = waiting.by_id.remove(&id) {
+                        // Who has stopped waiting has not stopped the operation.
                         drop(answer.send(result.map_err(ServerError::Failed)));
                     }
                 }
@@ -169,7 +210,8 @@ async fn read_all<F: FnMut() + Send + 'static>(
         }
     };
     // The agent gives a sign of life three times a lease; what is half open shows no end of the stream.
-    let silence = async { while tokio::time::timeout(lease, hearing.changed()).await.is_ok_and(|changed| changed.is_ok()) {} };
+    let silence =
+        async { while tokio::time::timeout(lease, hearing.changed()).await.is_ok_and(|changed| changed.is_ok()) {} };
     tokio::select! {
         why = reading => why,
         () = silence => format!("nothing was heard from the agent for {}", show_duration(lease)),

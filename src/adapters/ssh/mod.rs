@@ -68,7 +68,8 @@ pub fn servers(fleet: &Fleet, run: &Run, options: Options) -> BTreeMap<ServerNam
     let one = |server: &crate::fleet::model::Server| {
         let fleet = Fleet { servers: vec![server.clone()], ..fleet.clone() };
         let context = Context { format: FORMAT, run: run.clone(), server: server.name.clone(), fleet };
-        let over_ssh = SshServer { destination: server.ssh.clone(), context, shared: Arc::clone(&shared), link: Mutex::new(None) };
+        let over_ssh =
+            SshServer { destination: server.ssh.clone(), context, shared: Arc::clone(&shared), link: Mutex::new(None) };
         (server.name.clone(), Arc::new(over_ssh))
     };
     fleet.servers.iter().map(one).collect()
@@ -97,7 +98,9 @@ impl SshServer {
         if let Some(link) = held.as_ref().filter(|link| link.lost().is_none()) {
             return Ok(Arc::clone(link));
         }
-        *held = None;
+        if let Some(why) = held.take().and_then(|link| link.untold_loss()) {
+            return Err(ServerError::Lost(why));
+        }
         let link = Arc::new(Box::pin(connect::connect(&self.shared, &self.destination, &self.context)).await?);
         *held = Some(Arc::clone(&link));
         Ok(link)
@@ -114,7 +117,8 @@ impl Server for SshServer {
 /// Ends every connection in order, all at the same time.
 pub async fn close_all(servers: &BTreeMap<ServerName, Arc<SshServer>>) {
     let mut closing = tokio::task::JoinSet::new();
-    for server in servers.values().cloned() {
+    for server in servers.values() {
+        let server = Arc::clone(server);
         closing.spawn(async move { server.close().await });
     }
     closing.join_all().await;

@@ -23,13 +23,18 @@ pub(super) fn unreachable(destination: &str, words: &str) -> String {
             "REMOTE HOST IDENTIFICATION HAS CHANGED",
             "its host key is not the one that is known; if it was installed anew, forget the old key with `ssh-keygen -R`",
         ),
-        ("Host key verification failed", "its host key is not known; look at it with `ssh` once, or set `ssh.host_keys = \"accept-new\"`"),
+        (
+            "Host key verification failed",
+            "its host key is not known; look at it with `ssh` once, or set `ssh.host_keys = \"accept-new\"`",
+        ),
         ("Permission denied", "no key of yours opens it; see `ssh-add -l` and its authorized_keys"),
         ("Could not resolve hostname", "its name is not known; see `server.ssh` in deploy.toml and ~/.ssh/config"),
         ("Connection refused", "nothing listens there"),
         ("timed out", "no answer; see its address, its firewall and your network"),
     ];
-    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    // ssh frames its loudest warning with lines of `@`.
+    let loud = |word: &&str| !word.chars().all(|letter| letter == '@');
+    let words = words.split_whitespace().filter(loud).collect::<Vec<_>>().join(" ");
     match known.iter().find(|(word, _)| words.contains(word)) {
         Some((_, help)) => format!("`{destination}`: {words} ({help})"),
         None => format!("`{destination}`: {words}"),
@@ -61,9 +66,13 @@ mod tests {
 
     #[test]
     fn an_unknown_and_a_changed_host_key_are_told_apart() {
-        let unknown = unreachable("deploy@web-1", "No ED25519 host key is known for web-1.\r\nHost key verification failed.\r\n");
+        let unknown =
+            unreachable("deploy@web-1", "No ED25519 host key is known for web-1.\r\nHost key verification failed.\r\n");
         assert!(unknown.contains("accept-new"), "{unknown}");
-        let changed = unreachable("web-1", "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @ ... Host key verification failed.");
+        let changed = unreachable(
+            "web-1",
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @ ... Host key verification failed.",
+        );
         assert!(changed.contains("ssh-keygen -R") && !changed.contains("accept-new"), "{changed}");
     }
 }

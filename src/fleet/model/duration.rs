@@ -18,8 +18,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if !trimmed.is_empty() && trimmed.bytes().all(|b| b.is_ascii_digit()) {
         return Err(DurationError { message: format!("`{trimmed}` has no unit; write `{trimmed}s` or `{trimmed}ms`") });
     }
-    humantime::parse_duration(trimmed)
-        .map_err(|e| DurationError { message: format!("`{text}` is no duration ({e}); write it like `15s` or `2m30s`") })
+    humantime::parse_duration(trimmed).map_err(|e| DurationError {
+        message: format!("`{text}` is no duration ({e}); write it like `15s` or `2m30s`"),
+    })
 }
 
 /// Writes a duration the way it is read, to the millisecond: `2m30s`, `1.25s`, `0s`.

@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub(super) fn batches(fleet: &Fleet, servers: Vec<ServerPlan>, size: usize) -> Vec<Vec<ServerPlan>> {
     let zones: HashMap<&ServerName, Option<&Zone>> =
         fleet.servers.iter().map(|server| (&server.name, server.zone.as_ref())).collect();
-    let (first, rest): (Vec<_>, Vec<_>) = servers.into_iter().partition(|s| !matches!(s.starts_as, StartsAs::Serving | StartsAs::Worker));
+    let (first, rest): (Vec<_>, Vec<_>) =
+        servers.into_iter().partition(|s| !matches!(s.starts_as, StartsAs::Serving | StartsAs::Worker));
     let mut waiting: VecDeque<ServerPlan> = first.into_iter().chain(rest).collect();
     let mut batches = Vec::new();
     while let Some(head) = waiting.pop_front() {

@@ -30,7 +30,10 @@ pub fn check(fleet: &Fleet, plan: &Plan) -> Vec<Note> {
         for capacity in &plan.lowest_capacity {
             let floor = fleet.rolling.min_healthy.max(1);
             if capacity.leaving > 0 && capacity.remaining() < floor {
-                notes.push(Note { server: None, what: format!("{} would keep {} healthy, {floor} must stay", capacity.scope, capacity.remaining()) });
+                notes.push(Note {
+                    server: None,
+                    what: format!("{} would keep {} healthy, {floor} must stay", capacity.scope, capacity.remaining()),
+                });
             }
         }
     }
@@ -89,7 +92,10 @@ fn every_target(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {
     for (group, specs) in &configured.targets {
         for spec in specs {
             if !server.targets.iter().any(|t| &t.group == group && t.id == spec.id) {
-                notes.push(Note { server: Some(server.name.clone()), what: format!("its target {} in {group} is not waited for", spec.id) });
+                notes.push(Note {
+                    server: Some(server.name.clone()),
+                    what: format!("its target {} in {group} is not waited for", spec.id),
+                });
             }
         }
     }

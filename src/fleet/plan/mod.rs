@@ -4,16 +4,19 @@
 
 mod batches;
 mod check;
+mod findings;
 mod numbers;
 mod planner;
 pub mod safety;
+mod snapshot;
 mod step;
 mod why_not;
 
 pub use check::{Note, check};
 pub use numbers::{GroupNumbers, steps_back};
-pub use planner::{Options, offline_snapshot, plan, releases_in_fleet};
+pub use planner::{Options, plan};
 pub use safety::{Capacity, Scope};
+pub use snapshot::{offline_snapshot, releases_in_fleet};
 pub use step::{PlannedStep, Step, Undo};
 pub use why_not::WhyNot;
 
@@ -120,11 +123,8 @@ impl Plan {
     /// How long it is expected to take, batch after batch.
     #[must_use]
     pub fn expected(&self) -> Duration {
-        let batches: Duration = self
-            .batches
-            .iter()
-            .map(|batch| batch.iter().map(ServerPlan::expected).max().unwrap_or_default())
-            .sum();
+        let batches: Duration =
+            self.batches.iter().map(|batch| batch.iter().map(ServerPlan::expected).max().unwrap_or_default()).sum();
         batches + self.rolling.pause * u32::try_from(self.batches.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 }

@@ -58,7 +58,11 @@ impl GroupNumbers {
     }
 
     fn out_expected(&self, drain: &Drain) -> Duration {
-        if drain.by == DrainBy::Deregister { DEREGISTER_AT_LEAST.max(self.attributes.deregistration_delay) } else { timing::out_nominal(&self.settings) }
+        if drain.by == DrainBy::Deregister {
+            DEREGISTER_AT_LEAST.max(self.attributes.deregistration_delay)
+        } else {
+            timing::out_nominal(&self.settings)
+        }
     }
 }
 
@@ -94,7 +98,8 @@ pub(super) fn steps(
         steps.push(step(Step::Guard, LOOK, GUARD_DEADLINE));
     }
     steps.push(step(Step::Lock, LOOK, fleet.lock.wait + FLIP_DEADLINE));
-    let flips = targets && drain.by != DrainBy::Sigterm && (starts_as.needs_drain() || drain.by.facts().survives_restart);
+    let flips =
+        targets && drain.by != DrainBy::Sigterm && (starts_as.needs_drain() || drain.by.facts().survives_restart);
     if flips {
         steps.push(one_look(Step::Flip));
     }

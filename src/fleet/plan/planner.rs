@@ -5,14 +5,12 @@ use super::numbers::{grace, steps};
 use super::safety::Guard;
 use super::{Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, StartsAs, WhyNot};
 use crate::fleet::model::{
-    DrainBy, Fleet, GroupAttributes, GroupName, GroupView, Known, OverrideState, ReleaseId, Server,
-    ServerFacts, ServerName, Snapshot, TargetReason, TargetRef, TargetState, TargetView, show_duration,
+    Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetReason, TargetRef,
+    TargetState, TargetView,
 };
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
-use crate::fleet::timing;
 use crate::fleet::verify::container_faults;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
 
 /// What the operator said besides deploy.toml.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +35,8 @@ pub fn plan(
     release: Option<&Manifest>,
     options: &Options,
 ) -> Result<Plan, Vec<WhyNot>> {
-    let mut maker = Maker { fleet, snapshot, release, options, why: Vec::new(), warnings: Vec::new(), views: BTreeMap::new() };
+    let mut maker =
+        Maker { fleet, snapshot, release, options, why: Vec::new(), warnings: Vec::new(), views: BTreeMap::new() };
     maker.learn_groups();
     maker.compare_services();
     let (servers, unchanged) = maker.servers();
@@ -75,23 +74,31 @@ pub fn plan(
     })
 }
 
-fn service_numbers(fleet: &Fleet, release: Option<&Manifest>) -> BTreeMap<crate::fleet::model::ServiceName, ServiceNumbers> {
+fn service_numbers(
+    fleet: &Fleet,
+    release: Option<&Manifest>,
+) -> BTreeMap<crate::fleet::model::ServiceName, ServiceNumbers> {
     let pin = |name| release.and_then(|manifest| manifest.services.get(name)).map(|pin| pin.grace);
     fleet
         .services
         .iter()
-        .map(|s| (s.name.clone(), ServiceNumbers { deadline: s.deadline, grace: pin(&s.name).unwrap_or(s.shutdown.max(DEFAULT_GRACE)) }))
+        .map(|s| {
+            (
+                s.name.clone(),
+                ServiceNumbers { deadline: s.deadline, grace: pin(&s.name).unwrap_or(s.shutdown.max(DEFAULT_GRACE)) },
+            )
+        })
         .collect()
 }
 
-struct Maker<'a> {
-    fleet: &'a Fleet,
+pub(super) struct Maker<'a> {
+    pub(super) fleet: &'a Fleet,
     snapshot: &'a Snapshot,
-    release: Option<&'a Manifest>,
+    pub(super) release: Option<&'a Manifest>,
     options: &'a Options,
-    views: BTreeMap<&'a GroupName, &'a GroupView>,
-    why: Vec<WhyNot>,
-    warnings: Vec<String>,
+    pub(super) views: BTreeMap<&'a GroupName, &'a GroupView>,
+    pub(super) why: Vec<WhyNot>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Maker<'a> {
@@ -102,49 +109,12 @@ impl<'a> Maker<'a> {
                     self.views.insert(&group.name, view);
                     self.compare_group(group, view);
                 }
-                Some(Known::Unknown(why)) => self.why.push(WhyNot::GroupUnknown { group: group.name.clone(), why: why.clone() }),
-                None => self.why.push(WhyNot::GroupUnknown { group: group.name.clone(), why: "it was not looked at".into() }),
-            }
-        }
-    }
-
-    fn compare_group(&mut self, group: &crate::fleet::model::Group, view: &GroupView) {
-        let (file, live) = (&group.health.settings, &view.settings);
-        let numbers = |h: &crate::fleet::model::HealthSettings| {
-            format!("interval {}, timeout {}, unhealthy {}, healthy {}", show_duration(h.interval), show_duration(h.timeout), h.unhealthy, h.healthy)
-        };
-        if file != live {
-            self.warnings.push(format!(
-                "{}: the balancer is set to {}, deploy.toml says {}; the balancer's own numbers are used",
-                group.name,
-                numbers(live),
-                numbers(file)
-            ));
-        }
-        if group.health.path != view.path {
-            self.warnings.push(format!("{}: the balancer checks {}, deploy.toml says {}", group.name, view.path, group.health.path));
-        }
-        if group.cross_zone != view.attributes.cross_zone {
-            let word = |on: bool| if on { "on" } else { "off" };
-            self.warnings.push(format!("{}: cross-zone is {}, deploy.toml says {}", group.name, word(view.attributes.cross_zone), word(group.cross_zone)));
-        }
-    }
-
-    fn compare_services(&mut self) {
-        let Some(release) = self.release else { return };
-        let configured: HashSet<_> = self.fleet.services.iter().map(|s| &s.name).collect();
-        for service in &self.fleet.services {
-            match release.services.get(&service.name) {
-                None => self.why.push(WhyNot::ServiceMismatch { service: service.name.clone(), missing_in: "the compose file".into() }),
-                Some(pin) if pin.grace <= service.shutdown && self.fleet.drain.by != DrainBy::Sigterm => {
-                    self.why.push(WhyNot::GraceTooShort { service: service.name.clone(), needed: service.shutdown, grace: pin.grace });
+                Some(Known::Unknown(why)) => {
+                    self.why.push(WhyNot::GroupUnknown { group: group.name.clone(), why: why.clone() });
                 }
-                Some(_) => {}
-            }
-        }
-        for (name, pin) in &release.services {
-            if !configured.contains(name) && !pin.one_shot {
-                self.why.push(WhyNot::ServiceMismatch { service: name.clone(), missing_in: "deploy.toml".into() });
+                None => self
+                    .why
+                    .push(WhyNot::GroupUnknown { group: group.name.clone(), why: "it was not looked at".into() }),
             }
         }
     }
@@ -178,7 +148,10 @@ impl<'a> Maker<'a> {
                     continue;
                 }
                 None => {
-                    self.why.push(WhyNot::ServerUnknown { server: server.name.clone(), why: "it was not looked at".into() });
+                    self.why.push(WhyNot::ServerUnknown {
+                        server: server.name.clone(),
+                        why: "it was not looked at".into(),
+                    });
                     continue;
                 }
             };
@@ -189,7 +162,10 @@ impl<'a> Maker<'a> {
                 }
                 if self.runs_already(facts) {
                     if views.iter().any(|(_, view)| view.state != TargetState::Healthy) {
-                        self.warnings.push(format!("{}: runs the release already, but not every target of it is healthy", server.name));
+                        self.warnings.push(format!(
+                            "{}: runs the release already, but not every target of it is healthy",
+                            server.name
+                        ));
                     }
                     unchanged.push(server.name.clone());
                     continue;
@@ -211,9 +187,19 @@ impl<'a> Maker<'a> {
         let own: Vec<GroupName> = server.targets.keys().cloned().collect();
         let previous = facts.and_then(|facts| facts.current.as_ref());
         if let Some(current) = previous {
-            let gone: Vec<_> = current.manifest.services.keys().filter(|s| !current.image_ids.contains_key(*s)).map(ToString::to_string).collect();
+            let gone: Vec<_> = current
+                .manifest
+                .services
+                .keys()
+                .filter(|s| !current.image_ids.contains_key(*s))
+                .map(ToString::to_string)
+                .collect();
             if !gone.is_empty() {
-                let why = format!("the images of {} in release {} are no longer on it", gone.join(", "), current.manifest.id.short());
+                let why = format!(
+                    "the images of {} in release {} are no longer on it",
+                    gone.join(", "),
+                    current.manifest.id.short()
+                );
                 self.why.push(WhyNot::NoWayBack { server: server.name.clone(), why });
             }
         }
@@ -221,7 +207,10 @@ impl<'a> Maker<'a> {
             name: server.name.clone(),
             steps: steps(self.fleet, groups, &own, &starts_as, grace(self.fleet, self.release)),
             starts_as,
-            targets: views.iter().map(|(group, view)| TargetRef { group: group.clone(), id: view.id.clone(), port: view.port }).collect(),
+            targets: views
+                .iter()
+                .map(|(group, view)| TargetRef { group: group.clone(), id: view.id.clone(), port: view.port })
+                .collect(),
             previous: previous.map(|current| current.manifest.id.clone()),
             adopt: facts.is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty()),
         }
@@ -252,7 +241,11 @@ impl<'a> Maker<'a> {
                     .collect();
                 if views.is_empty() {
                     let port = spec.port.map(|port| format!(":{port}")).unwrap_or_default();
-                    self.why.push(WhyNot::NotRegistered { server: server.name.clone(), target: format!("{}{port}", spec.id), group: group.clone() });
+                    self.why.push(WhyNot::NotRegistered {
+                        server: server.name.clone(),
+                        target: format!("{}{port}", spec.id),
+                        group: group.clone(),
+                    });
                 }
                 found.extend(views.into_iter().map(|view| (group.clone(), *view)));
             }
@@ -260,10 +253,19 @@ impl<'a> Maker<'a> {
         found
     }
 
-    fn starts_as(&mut self, server: &Server, facts: Option<&ServerFacts>, views: &[(GroupName, &TargetView)]) -> StartsAs {
+    fn starts_as(
+        &mut self,
+        server: &Server,
+        facts: Option<&ServerFacts>,
+        views: &[(GroupName, &TargetView)],
+    ) -> StartsAs {
         if let Some(facts) = facts {
             if let Some(absence) = &facts.absence {
-                return if absence.ends_when_verified { StartsAs::LeftOut(absence.reason.clone()) } else { StartsAs::KeptOut(absence.reason.clone()) };
+                return if absence.ends_when_verified {
+                    StartsAs::LeftOut(absence.reason.clone())
+                } else {
+                    StartsAs::KeptOut(absence.reason.clone())
+                };
             }
             if facts.containers.is_empty() {
                 return StartsAs::Empty;
@@ -280,12 +282,18 @@ impl<'a> Maker<'a> {
             match &view.state {
                 TargetState::Healthy | TargetState::Unhealthy | TargetState::Unused => {}
                 TargetState::Initial if self.options.first || self.options.allow_downtime => {}
-                other => self.why.push(WhyNot::WrongState { server: server.name.clone(), target: target(), state: format!("{other:?}").to_lowercase() }),
+                other => self.why.push(WhyNot::WrongState {
+                    server: server.name.clone(),
+                    target: target(),
+                    state: format!("{other:?}").to_lowercase(),
+                }),
             }
         }
         let broken = views.iter().all(|(_, view)| matches!(view.state, TargetState::Unhealthy | TargetState::Unused));
         match views.iter().find(|(_, view)| view.state == TargetState::Unhealthy) {
-            Some((group, view)) if broken => StartsAs::Broken(format!("{} in {group} is unhealthy: {}", view.id, reason(view))),
+            Some((group, view)) if broken => {
+                StartsAs::Broken(format!("{} in {group} is unhealthy: {}", view.id, reason(view)))
+            }
             _ => StartsAs::Serving,
         }
     }
@@ -296,7 +304,8 @@ impl<'a> Maker<'a> {
         let mut why: Vec<WhyNot> = Vec::new();
         for (name, view) in &self.views {
             for batch in batches {
-                let targets: Vec<TargetRef> = batch.iter().flat_map(|s| &s.targets).filter(|t| &t.group == *name).cloned().collect();
+                let targets: Vec<TargetRef> =
+                    batch.iter().flat_map(|s| &s.targets).filter(|t| &t.group == *name).cloned().collect();
                 if targets.is_empty() {
                     continue;
                 }
@@ -311,7 +320,10 @@ impl<'a> Maker<'a> {
                     why.extend(reasons.into_iter().filter(|reason| !why.contains(reason)).collect::<Vec<_>>());
                 }
             }
-            if !view.targets.is_empty() && view.targets.iter().all(|t| t.state != TargetState::Healthy) && why.iter().any(|w| matches!(w, WhyNot::Capacity { scope, .. } if &scope.group == *name)) {
+            if !view.targets.is_empty()
+                && view.targets.iter().all(|t| t.state != TargetState::Healthy)
+                && why.iter().any(|w| matches!(w, WhyNot::Capacity { scope, .. } if &scope.group == *name))
+            {
                 why.retain(|w| !matches!(w, WhyNot::Capacity { scope, .. } if &scope.group == *name));
                 why.push(WhyNot::NoneHealthy { group: (*name).clone() });
             }
@@ -324,7 +336,9 @@ impl<'a> Maker<'a> {
             .fleet
             .servers
             .iter()
-            .flat_map(|server| server.targets.iter().flat_map(|(group, specs)| specs.iter().map(move |spec| (group, spec.id.as_str()))))
+            .flat_map(|server| {
+                server.targets.iter().flat_map(|(group, specs)| specs.iter().map(move |spec| (group, spec.id.as_str())))
+            })
             .collect();
         for (name, view) in &self.views {
             for target in view.targets.iter().filter(|t| !claimed.contains(&(*name, t.id.as_str()))) {
@@ -332,42 +346,10 @@ impl<'a> Maker<'a> {
                 if target.state == TargetState::Healthy {
                     self.why.push(WhyNot::Unclaimed { target: target_ref });
                 } else {
-                    self.warnings.push(format!("{target_ref} belongs to no server of deploy.toml ({:?})", target.state).to_lowercase());
+                    self.warnings.push(
+                        format!("{target_ref} belongs to no server of deploy.toml ({:?})", target.state).to_lowercase(),
+                    );
                 }
-            }
-        }
-    }
-
-    fn timing(&mut self, batches: &[Vec<ServerPlan>]) {
-        let drain = &self.fleet.drain;
-        if !batches.iter().flatten().any(|s| s.starts_as.needs_drain() && !s.targets.is_empty()) {
-            return;
-        }
-        let flips = !matches!(drain.by, DrainBy::Deregister);
-        for (name, view) in self.views.clone() {
-            let bound = timing::out_bound(&view.settings, drain.margin);
-            if flips && drain.by != DrainBy::Sigterm && bound > drain.max {
-                self.why.push(WhyNot::DrainTooShort { group: name.clone(), bound, max: drain.max });
-            }
-            if !drain.by.facts().survives_restart && !drain.unverified_return {
-                let after = timing::in_earliest(&view.settings);
-                let deadline = self.fleet.services.iter().map(|s| s.deadline).max().unwrap_or_default();
-                if deadline > after {
-                    self.why.push(WhyNot::UnverifiedReturn { by: drain.by.word().into(), after, deadline });
-                }
-            }
-            if drain.by == DrainBy::Sigterm {
-                self.sigterm_fits(bound + timing::settle(&view.settings, drain.margin), name);
-            }
-        }
-    }
-
-    fn sigterm_fits(&mut self, bound: Duration, group: &GroupName) {
-        let Some(release) = self.release else { return };
-        for service in self.fleet.services.iter().filter(|s| s.groups.contains(group)) {
-            let needed = bound + service.shutdown;
-            if let Some(pin) = release.services.get(&service.name).filter(|pin| pin.grace < needed) {
-                self.why.push(WhyNot::GraceTooShort { service: service.name.clone(), needed, grace: pin.grace });
             }
         }
     }
@@ -375,60 +357,12 @@ impl<'a> Maker<'a> {
 
 fn reason(view: &TargetView) -> String {
     match &view.reason {
-        Some(TargetReason::ResponseCodeMismatch) => view.description.clone().unwrap_or_else(|| "its answer does not match".into()),
+        Some(TargetReason::ResponseCodeMismatch) => {
+            view.description.clone().unwrap_or_else(|| "its answer does not match".into())
+        }
         Some(TargetReason::Timeout) => "no answer in time".into(),
         Some(TargetReason::FailedHealthChecks) => "nobody listens".into(),
         Some(TargetReason::Other(word)) => word.clone(),
         None => "the balancer does not say why".into(),
     }
-}
-
-/// The fleet as the file alone says it is: every target healthy, every number as written, nothing known of servers.
-#[must_use]
-pub fn offline_snapshot(fleet: &Fleet) -> Snapshot {
-    let mut groups = BTreeMap::new();
-    for group in &fleet.balancer.groups {
-        let mut targets = Vec::new();
-        for server in &fleet.servers {
-            for spec in server.targets.get(&group.name).into_iter().flatten() {
-                targets.push(TargetView {
-                    id: spec.id.clone(),
-                    port: spec.port.unwrap_or(group.port),
-                    zone: server.zone.clone(),
-                    state: TargetState::Healthy,
-                    reason: None,
-                    description: None,
-                    shift: OverrideState::None,
-                });
-            }
-        }
-        let view = GroupView {
-            id: group.name.to_string(),
-            path: group.health.path.clone(),
-            settings: group.health.settings,
-            attributes: GroupAttributes {
-                cross_zone: group.cross_zone,
-                fail_open_count: group.fail_open_count,
-                fail_open_percent: group.fail_open_percent,
-                deregistration_delay: group.deregistration_delay,
-                slow_start: Duration::ZERO,
-            },
-            by_address: false,
-            targets,
-        };
-        groups.insert(group.name.clone(), Known::Known(view));
-    }
-    Snapshot { groups, servers: BTreeMap::new() }
-}
-
-/// What a fleet runs, by release: for partial deploys, which must say so.
-#[must_use]
-pub fn releases_in_fleet(snapshot: &Snapshot) -> BTreeMap<ReleaseId, Vec<ServerName>> {
-    let mut releases: BTreeMap<ReleaseId, Vec<ServerName>> = BTreeMap::new();
-    for (name, facts) in &snapshot.servers {
-        if let Some(current) = facts.get().and_then(|facts| facts.current.as_ref()) {
-            releases.entry(current.manifest.id.clone()).or_default().push(name.clone());
-        }
-    }
-    releases
 }

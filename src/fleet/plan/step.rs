@@ -56,7 +56,9 @@ impl Step {
         match self {
             Self::Guard | Self::Lock | Self::Unlock => Undo::Nothing,
             Self::Flip | Self::Out | Self::Settle | Self::GuardAgain => Undo::FlipBack,
-            Self::Stop | Self::Start | Self::Verify | Self::Switch | Self::Back | Self::In | Self::SettleIn => Undo::RollBack,
+            Self::Stop | Self::Start | Self::Verify | Self::Switch | Self::Back | Self::In | Self::SettleIn => {
+                Undo::RollBack
+            }
         }
     }
 

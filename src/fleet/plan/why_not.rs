@@ -134,10 +134,16 @@ impl fmt::Display for WhyNot {
                  every target, the drained one included"
             ),
             Self::NoneHealthy { group } => write!(f, "{group}: no target is healthy"),
-            Self::ZonalShift { target, word } => write!(f, "{target}: a zonal shift is on ({word}), so it takes no traffic although it looks healthy"),
+            Self::ZonalShift { target, word } => {
+                write!(f, "{target}: a zonal shift is on ({word}), so it takes no traffic although it looks healthy")
+            }
             Self::SomebodyDraining { target } => write!(f, "{target} is being deregistered by somebody else"),
-            Self::Unclaimed { target } => write!(f, "{target} is healthy but belongs to no server of deploy.toml: it would keep the old release"),
-            Self::NotRegistered { server, target, group } => write!(f, "{server}: {target} is not registered in {group}"),
+            Self::Unclaimed { target } => {
+                write!(f, "{target} is healthy but belongs to no server of deploy.toml: it would keep the old release")
+            }
+            Self::NotRegistered { server, target, group } => {
+                write!(f, "{server}: {target} is not registered in {group}")
+            }
             Self::WrongState { server, target, state } => write!(f, "{server}: {target} is `{state}`"),
             Self::ServerUnknown { server, why } => write!(f, "{server}: {why}"),
             Self::GroupUnknown { group, why } => write!(f, "{group}: {why}"),
@@ -161,7 +167,9 @@ impl fmt::Display for WhyNot {
                 show_duration(*after),
                 show_duration(*deadline)
             ),
-            Self::ServiceMismatch { service, missing_in } => write!(f, "service `{service}` is missing in {missing_in}"),
+            Self::ServiceMismatch { service, missing_in } => {
+                write!(f, "service `{service}` is missing in {missing_in}")
+            }
             Self::NoWayBack { server, why } => write!(f, "{server}: there would be no way back: {why}"),
         }
     }

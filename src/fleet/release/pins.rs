@@ -45,7 +45,9 @@ impl Refusal {
             Self::NoDigest(..) => "push it: a release is made of images that every server can pull",
             Self::WritableBind(..) => "mount an absolute path or a named volume: a release's own folder never changes",
             Self::NotPublished(..) => "name it in `release.files` or `release.env` of deploy.toml",
-            Self::ValueFromCaller(..) => "write `NAME: ${NAME:?}` and name it in `release.vars`, or put it into an env file",
+            Self::ValueFromCaller(..) => {
+                "write `NAME: ${NAME:?}` and name it in `release.vars`, or put it into an env file"
+            }
         }
     }
 }
@@ -56,7 +58,9 @@ impl fmt::Display for Refusal {
             Self::Empty => write!(f, "the definition has no services"),
             Self::BuildOnly(service) => write!(f, "{service}: is built on the spot and has no `image`"),
             Self::NoDigest(service, image) => write!(f, "{service}: the image `{image}` has no digest in its registry"),
-            Self::WritableBind(service, path) => write!(f, "{service}: may write to `{path}`, which is part of the release"),
+            Self::WritableBind(service, path) => {
+                write!(f, "{service}: may write to `{path}`, which is part of the release")
+            }
             Self::NotPublished(user, path) => write!(f, "{user}: `{path}` is not published with the release"),
             Self::ValueFromCaller(service, name) => write!(f, "{service}: `{name}` has no value in the definition"),
         }
@@ -83,10 +87,8 @@ pub fn read_definition(
             reading.top_files(kind, top.get(kind));
         }
         for (name, service) in top.get_mut("services").and_then(Value::as_object_mut).into_iter().flatten() {
-            if let Some(service) = service.as_object_mut() {
-                if let Some(pin) = reading.service(name, service) {
-                    pins.insert(ServiceName::new(name.as_str()), pin);
-                }
+            if let Some(pin) = service.as_object_mut().and_then(|service| reading.service(name, service)) {
+                pins.insert(ServiceName::new(name.as_str()), pin);
             }
         }
     }
@@ -163,7 +165,8 @@ impl Reading<'_> {
             let required = entry.get("required").and_then(Value::as_bool).unwrap_or(true);
             match path {
                 Some(path) if path.starts_with('/') => {
-                    self.warnings.push(format!("{name}: `{path}` is read on each server and is no part of the release"));
+                    self.warnings
+                        .push(format!("{name}: `{path}` is read on each server and is no part of the release"));
                 }
                 Some(path) if required => self.published(name, path),
                 _ => {}
@@ -206,7 +209,8 @@ impl Reading<'_> {
         let deploy = service.get("deploy");
         for ignored in ["update_config", "rollback_config"] {
             if deploy.and_then(|deploy| deploy.get(ignored)).is_some() {
-                self.warnings.push(format!("{name}: `deploy.{ignored}` is ignored; `[rolling]` of deploy.toml decides"));
+                self.warnings
+                    .push(format!("{name}: `deploy.{ignored}` is ignored; `[rolling]` of deploy.toml decides"));
             }
         }
     }

@@ -61,7 +61,8 @@ mod tests {
     /// Intervals, timeouts, thresholds and the six figures of the table in the project's notes on the ALB.
     #[test]
     fn the_figures_agree_with_the_table_that_was_worked_out_by_hand() {
-        let rows = [(5, 2, 2, 2, [10, 27, 10, 27]), (10, 5, 2, 3, [20, 45, 30, 55]), (30, 5, 2, 5, [60, 105, 150, 195])];
+        let rows =
+            [(5, 2, 2, 2, [10, 27, 10, 27]), (10, 5, 2, 3, [20, 45, 30, 55]), (30, 5, 2, 5, [60, 105, 150, 195])];
         for (interval, timeout, unhealthy, healthy, expected) in rows {
             let health = HealthSettings {
                 interval: Duration::from_secs(interval),
@@ -70,7 +71,8 @@ mod tests {
                 healthy,
             };
             let margin = Duration::from_secs(10);
-            let got = [out_nominal(&health), out_bound(&health, margin), in_nominal(&health), in_bound(&health, margin)];
+            let got =
+                [out_nominal(&health), out_bound(&health, margin), in_nominal(&health), in_bound(&health, margin)];
             assert_eq!(got.map(|d| d.as_secs()), expected, "interval {interval}");
         }
     }

@@ -58,7 +58,9 @@ pub(super) fn answer(core: &Core, api: SocketAddr, action: &str, query: &Query) 
 
 /// The group that the call is about.
 fn group(core: &Core, query: &Query) -> Result<GroupSpec> {
-    let arn = query.get("TargetGroupArn").ok_or_else(|| Refusal::validation("1 validation error detected: TargetGroupArn must not be null"))?;
+    let arn = query
+        .get("TargetGroupArn")
+        .ok_or_else(|| Refusal::validation("1 validation error detected: TargetGroupArn must not be null"))?;
     if !arn.starts_with("arn:") {
         return Err(Refusal::validation(format!("'{arn}' is not a valid target group ARN")));
     }
@@ -76,7 +78,9 @@ fn no_balancer() -> Refusal {
 fn target_groups(core: &Core, query: &Query) -> Result<Vec<Node>> {
     let (arns, names, balancer) = (query.list("TargetGroupArns"), query.list("Names"), query.get("LoadBalancerArn"));
     if arns.len() > ARNS_PER_CALL {
-        return Err(Refusal::validation(format!("You cannot describe more than '{ARNS_PER_CALL}' target groups at a time")));
+        return Err(Refusal::validation(format!(
+            "You cannot describe more than '{ARNS_PER_CALL}' target groups at a time"
+        )));
     }
     let wanted: Vec<GroupName> = match (arns.is_empty(), names.is_empty(), balancer) {
         (true, true, None) => core.order.clone(),
@@ -84,7 +88,11 @@ fn target_groups(core: &Core, query: &Query) -> Result<Vec<Node>> {
         (true, true, Some(_)) => return Err(no_balancer()),
         (false, true, None) => all(arns.iter().map(|arn| core.names.group_by_arn(arn)))?,
         (true, false, None) => all(names.iter().map(|name| core.names.group_by_name(name)))?,
-        _ => return Err(Refusal::validation("Only one of target group ARNs, names or a load balancer ARN can be specified")),
+        _ => {
+            return Err(Refusal::validation(
+                "Only one of target group ARNs, names or a load balancer ARN can be specified",
+            ));
+        }
     };
     let (page, next) = page(&wanted, query)?;
     let groups = page.iter().filter_map(|name| core.group(name));
@@ -102,13 +110,17 @@ fn all(found: impl Iterator<Item = Option<GroupName>>) -> Result<Vec<GroupName>>
 fn page<'a, T>(all: &'a [T], query: &Query) -> Result<(&'a [T], Option<Node>)> {
     let size = match query.get("PageSize") {
         None => PAGE,
-        Some(text) => text.parse().ok().filter(|size| (1..=PAGE).contains(size)).ok_or_else(|| {
-            Refusal::validation(format!("Page size '{text}' must be between 1 and {PAGE}"))
-        })?,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|size| (1..=PAGE).contains(size))
+            .ok_or_else(|| Refusal::validation(format!("Page size '{text}' must be between 1 and {PAGE}")))?,
     };
     let from = match query.get("Marker") {
         None => 0,
-        Some(text) => text.parse().ok().filter(|at| *at <= all.len()).ok_or_else(|| Refusal::validation("Invalid marker"))?,
+        Some(text) => {
+            text.parse().ok().filter(|at| *at <= all.len()).ok_or_else(|| Refusal::validation("Invalid marker"))?
+        }
     };
     let to = (from + size).min(all.len());
     Ok((&all[from..to], (to < all.len()).then(|| text("NextMarker", to))))
@@ -125,7 +137,9 @@ fn target_health(core: &Core, query: &Query) -> Result<Vec<Node>> {
         for (id, port, _) in asked {
             let port = port.unwrap_or(spec.port);
             let found = views.iter().find(|view| view.id == id && view.port == port);
-            shown.push(found.map_or_else(|| views::not_registered(id.as_str(), port), |view| views::health(&spec, view)));
+            shown.push(
+                found.map_or_else(|| views::not_registered(id.as_str(), port), |view| views::health(&spec, view)),
+            );
         }
         shown
     };
@@ -140,12 +154,18 @@ fn targets(query: &Query, needed: bool) -> Result<Vec<Asked>> {
         return Err(Refusal::validation("1 validation error detected: Targets must not be null"));
     }
     let read = objects.into_iter().map(|object| {
-        let id = object.get("Id").filter(|id| !id.is_empty()).ok_or_else(|| Refusal::validation("A target ID must be specified"))?;
+        let id = object
+            .get("Id")
+            .filter(|id| !id.is_empty())
+            .ok_or_else(|| Refusal::validation("A target ID must be specified"))?;
         let port = match object.get("Port") {
             None => None,
-            Some(port) => Some(port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-                Refusal::validation(format!("Port '{port}' must be between 1 and 65535"))
-            })?),
+            Some(port) => Some(
+                port.parse()
+                    .ok()
+                    .filter(|port| *port > 0)
+                    .ok_or_else(|| Refusal::validation(format!("Port '{port}' must be between 1 and 65535")))?,
+            ),
         };
         Ok((TargetId::from(*id), port, object.get("AvailabilityZone").map(|zone| Zone::from(*zone))))
     });
@@ -168,7 +188,9 @@ fn register(core: &Core, query: &Query) -> Result<Vec<Node>> {
         if spec.by_address && lock(&core.model).is_draining(&spec.name, id, *port, core.clock.now()) {
             return Err(Refusal::new(
                 "InvalidTarget",
-                format!("The following targets are being deregistered and cannot be registered until that is over: '{id}'"),
+                format!(
+                    "The following targets are being deregistered and cannot be registered until that is over: '{id}'"
+                ),
             ));
         }
     }

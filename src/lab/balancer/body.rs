@@ -40,7 +40,12 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    pub(super) fn new(inner: Incoming, ticket: Ticket, cut: Pin<Box<dyn Future<Output = ()> + Send>>, idle_timeout: Duration) -> Self {
+    pub(super) fn new(
+        inner: Incoming,
+        ticket: Ticket,
+        cut: Pin<Box<dyn Future<Output = ()> + Send>>,
+        idle_timeout: Duration,
+    ) -> Self {
         let idle = Box::pin(tokio::time::sleep(idle_timeout));
         let mut passed = Self { inner, ticket, cut, idle, idle_timeout, over: false };
         passed.note_end();

@@ -1,12 +1,12 @@
 //! What the balancer's parts share: the model behind its lock, the clock, the addresses, the log.
 
+use super::BalancerSpec;
 use super::delay::Delays;
 use super::faults::Faults;
 use super::lock;
 use super::log::Log;
 use super::model::{GroupSpec, Model, Place};
 use super::views::Names;
-use super::BalancerSpec;
 use crate::clock::Clock;
 use crate::fleet::model::{GroupName, TargetId, Zone};
 use std::collections::BTreeMap;
@@ -96,12 +96,17 @@ impl Core {
     }
 
     /// Ends when what is in flight to a target is to be cut: its deregistration delay is over.
-    pub(super) fn cut(self: &Arc<Self>, group: &GroupName, place: &Place) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn cut(
+        self: &Arc<Self>,
+        node: usize,
+        group: &GroupName,
+        place: &Place,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (core, group, place) = (Arc::clone(self), group.clone(), place.clone());
         let mut generation = self.generation.subscribe();
         async move {
             loop {
-                let at = lock(&core.model).cut_at(&group, &place);
+                let at = lock(&core.model).cut_at(node, &group, &place);
                 let due = async {
                     match at {
                         Some(at) => core.clock.sleep_until(at).await,

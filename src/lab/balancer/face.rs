@@ -95,7 +95,9 @@ async fn call(core: &Core, api: SocketAddr, body: &str) -> Response<Full<Bytes>>
     let id = core.log.trace().replace("Root=1-", "");
     let (status, written) = match result {
         Ok(nodes) => (200, xml::response(&action, &nodes, &id)),
-        Err(why) => (why.status, xml::error(if why.status < 500 { "Sender" } else { "Receiver" }, why.code, &why.message, &id)),
+        Err(why) => {
+            (why.status, xml::error(if why.status < 500 { "Sender" } else { "Receiver" }, why.code, &why.message, &id))
+        }
     };
     let mut written = match written {
         Ok(written) => written,

@@ -11,7 +11,9 @@ use super::pool::{NoAnswer, Pool};
 use crate::fleet::model::GroupName;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SERVER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SERVER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -101,9 +103,10 @@ impl Door {
             ticket.own(504, "connect timeout");
             return own(StatusCode::GATEWAY_TIMEOUT);
         };
-        let mut cut = Box::pin(self.core.cut(&self.group, &place));
+        let mut cut = Box::pin(self.core.cut(self.node, &self.group, &place));
         let idle = self.core.idle_timeout();
-        let upstream = self.pool.send(&self.core, &place, address, onward(request, peer, self.port, &trace), || ticket.sent());
+        let upstream =
+            self.pool.send(&self.core, &place, address, onward(request, peer, self.port, &trace), || ticket.sent());
         let result = tokio::select! {
             biased;
             result = tokio::time::timeout(idle, upstream) => result,
@@ -131,7 +134,9 @@ impl Door {
     fn failed(&self, ticket: Ticket, why: NoAnswer) -> Response<Answer> {
         let (status, cause) = match why {
             NoAnswer::Refused => (StatusCode::BAD_GATEWAY, "the target refused the connection"),
-            NoAnswer::Closed => (StatusCode::BAD_GATEWAY, "the target closed the connection with a request outstanding"),
+            NoAnswer::Closed => {
+                (StatusCode::BAD_GATEWAY, "the target closed the connection with a request outstanding")
+            }
             NoAnswer::ConnectTimeout => (StatusCode::GATEWAY_TIMEOUT, "connect timeout"),
             NoAnswer::Client => (StatusCode::BAD_REQUEST, "the client did not send its whole body"),
         };
@@ -147,7 +152,9 @@ fn onward(mut request: Request<Incoming>, peer: SocketAddr, port: u16, trace: &s
     let before = request.headers().get(FORWARDED_FOR).and_then(|v| v.to_str().ok());
     let chain = before.map_or_else(|| peer.ip().to_string(), |before| format!("{before}, {}", peer.ip()));
     let port = port.to_string();
-    for (name, value) in [(FORWARDED_FOR, chain.as_str()), (FORWARDED_PROTO, "http"), (FORWARDED_PORT, &port), (TRACE_ID, trace)] {
+    for (name, value) in
+        [(FORWARDED_FOR, chain.as_str()), (FORWARDED_PROTO, "http"), (FORWARDED_PORT, &port), (TRACE_ID, trace)]
+    {
         if let Ok(value) = HeaderValue::from_str(value) {
             request.headers_mut().insert(name, value);
         }

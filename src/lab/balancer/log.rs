@@ -5,7 +5,7 @@ use super::core::Core;
 use super::lock;
 use super::model::Place;
 use crate::clock::Stamp;
-use crate::event::Requests;
+use crate::event::{Requests, seconds};
 use crate::fleet::model::GroupName;
 use crate::measure::classify::{self, Class, Outcome, Who};
 use hyper::Request;
@@ -42,8 +42,8 @@ pub struct Truth {
 /// A request that was lost.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LostRequest {
-    /// When it came, in fleet time.
-    pub at: Stamp,
+    /// When it came, in seconds of fleet time.
+    pub at: f64,
     /// To which node.
     pub node: usize,
     /// For which group.
@@ -118,8 +118,16 @@ struct Facts {
 }
 
 impl Ticket {
-    pub(super) fn open<B>(core: &Arc<Core>, node: usize, group: &GroupName, client: SocketAddr, trace: String, request: &Request<B>) -> Self {
-        let header = |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or("-").to_owned();
+    pub(super) fn open<B>(
+        core: &Arc<Core>,
+        node: usize,
+        group: &GroupName,
+        client: SocketAddr,
+        trace: String,
+        request: &Request<B>,
+    ) -> Self {
+        let header =
+            |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or("-").to_owned();
         let host = header(HOST);
         let path = request.uri().path();
         let facts = Facts {
@@ -200,7 +208,7 @@ impl Ticket {
         *truth.causes.entry(format!("{status} {cause}")).or_default() += 1;
         if truth.losses.len() < KEPT {
             truth.losses.push(LostRequest {
-                at: self.facts.at,
+                at: seconds(self.facts.at.since_start()),
                 node: self.facts.node,
                 group: self.facts.group.clone(),
                 target: self.facts.target.as_ref().map(|((id, port), _)| format!("{id}:{port}")),
@@ -215,15 +223,16 @@ impl Ticket {
         let facts = &self.facts;
         let now = self.core.clock.now();
         let stamp = |at: SystemTime| humantime::format_rfc3339_micros(at).to_string();
-        let seconds = |from: Stamp, to: Stamp| format!("{:.3}", to.since(from).as_secs_f64());
+        let took = |from: Stamp, to: Stamp| format!("{:.3}", to.since(from).as_secs_f64());
         let never = || "-1".to_owned();
         let connected = facts.sent_at;
         let times = [
-            connected.map_or_else(never, |sent| seconds(facts.at, sent)),
-            connected.map_or_else(never, |sent| seconds(sent, facts.headers_at.map_or(now, |(at, _)| at))),
-            facts.headers_at.map_or_else(never, |(at, _)| seconds(at, now)),
+            connected.map_or_else(never, |sent| took(facts.at, sent)),
+            connected.map_or_else(never, |sent| took(sent, facts.headers_at.map_or(now, |(at, _)| at))),
+            facts.headers_at.map_or_else(never, |(at, _)| took(at, now)),
         ];
-        let target = facts.target.as_ref().and_then(|(_, address)| *address).map_or_else(|| "-".to_owned(), |a| a.to_string());
+        let target =
+            facts.target.as_ref().and_then(|(_, address)| *address).map_or_else(|| "-".to_owned(), |a| a.to_string());
         let target_status = target_status.map_or_else(|| "-".to_owned(), |status| status.to_string());
         format!(
             "http {} {} {} {target} {} {status} {target_status} {} {} \"{}\" \"{}\" - - {} \"{}\" \"{}\" \"-\" 0 {} \"forward\" \

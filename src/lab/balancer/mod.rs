@@ -31,12 +31,13 @@ pub use standalone::{Standalone, StandaloneGroup, StandaloneSpec, StandaloneTarg
 use self::core::Core;
 use crate::clock::Clock;
 use crate::fleet::model::{GroupName, TargetId, Zone};
+use crate::lab::lock;
 use model::{GroupSpec, Model, ModelSpec, Place};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -204,9 +205,4 @@ impl Drop for Balancer {
 
 fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
-}
-
-/// Locks a mutex whose holder may have panicked: the lab goes on and says what it sees.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,11 +30,15 @@ pub(super) fn target_group(core: &Core, spec: &GroupSpec, query: &Query) -> Resu
     }
     if settings.timeout >= settings.interval {
         let (timeout, interval) = (settings.timeout.as_secs(), settings.interval.as_secs());
-        return Err(Refusal::validation(format!("Health check timeout '{timeout}' must be smaller than the interval '{interval}'")));
+        return Err(Refusal::validation(format!(
+            "Health check timeout '{timeout}' must be smaller than the interval '{interval}'"
+        )));
     }
     if let Some(path) = query.get("HealthCheckPath") {
         if !path.starts_with('/') || path.len() > 1024 {
-            return Err(Refusal::validation(format!("Health check path '{path}' must begin with '/' and be between 1 and 1024 characters")));
+            return Err(Refusal::validation(format!(
+                "Health check path '{path}' must begin with '/' and be between 1 and 1024 characters"
+            )));
         }
         path.clone_into(&mut changed.path);
     }
@@ -47,12 +51,16 @@ pub(super) fn target_group(core: &Core, spec: &GroupSpec, query: &Query) -> Resu
         };
     }
     if let Some(codes) = query.get("Matcher.HttpCode") {
-        changed.matcher = Matcher::parse(codes)
-            .ok_or_else(|| Refusal::validation(format!("Health check matcher HTTP code '{codes}' must be within '200-499' inclusive")))?;
+        changed.matcher = Matcher::parse(codes).ok_or_else(|| {
+            Refusal::validation(format!("Health check matcher HTTP code '{codes}' must be within '200-499' inclusive"))
+        })?;
     }
     if query.get("HealthCheckEnabled") == Some("false") {
         let kind = if spec.by_address { "ip" } else { "instance" };
-        return Err(Refusal::new("InvalidConfigurationRequest", format!("Health check enabled must be true for target groups with target type '{kind}'")));
+        return Err(Refusal::new(
+            "InvalidConfigurationRequest",
+            format!("Health check enabled must be true for target groups with target type '{kind}'"),
+        ));
     }
     let settings = changed.settings;
     let mut model = lock(&core.model);
@@ -83,7 +91,8 @@ pub(super) fn attributes(core: &Core, spec: &GroupSpec, query: &Query) -> Result
     }
     let mut changed = spec.clone();
     for pair in &pairs {
-        let (key, value) = (pair.get("Key").copied().unwrap_or_default(), pair.get("Value").copied().unwrap_or_default());
+        let (key, value) =
+            (pair.get("Key").copied().unwrap_or_default(), pair.get("Value").copied().unwrap_or_default());
         attribute(&mut changed, key, value)?;
     }
     if let Some(own) = lock(&core.model).group_mut(&spec.name) {
@@ -95,10 +104,13 @@ pub(super) fn attributes(core: &Core, spec: &GroupSpec, query: &Query) -> Result
 
 fn attribute(spec: &mut GroupSpec, key: &str, value: &str) -> Result<()> {
     let wrong = || Refusal::validation(format!("'{value}' is not a valid value for attribute '{key}'"));
-    let within = |range: RangeInclusive<u32>| value.parse().ok().filter(|value| range.contains(value)).ok_or_else(wrong);
+    let within =
+        |range: RangeInclusive<u32>| value.parse().ok().filter(|value| range.contains(value)).ok_or_else(wrong);
     let own = &mut spec.attributes;
     match key {
-        "deregistration_delay.timeout_seconds" => own.deregistration_delay = Duration::from_secs(within(0..=3600)?.into()),
+        "deregistration_delay.timeout_seconds" => {
+            own.deregistration_delay = Duration::from_secs(within(0..=3600)?.into())
+        }
         "slow_start.duration_seconds" => {
             own.slow_start = Duration::from_secs(if value == "0" { 0 } else { within(30..=900)?.into() });
         }
@@ -109,7 +121,9 @@ fn attribute(spec: &mut GroupSpec, key: &str, value: &str) -> Result<()> {
                 _ => return Err(wrong()),
             };
         }
-        "target_group_health.unhealthy_state_routing.minimum_healthy_targets.count" => own.fail_open_count = within(1..=1000)?,
+        "target_group_health.unhealthy_state_routing.minimum_healthy_targets.count" => {
+            own.fail_open_count = within(1..=1000)?
+        }
         "target_group_health.unhealthy_state_routing.minimum_healthy_targets.percentage" => {
             own.fail_open_percent = if value == "off" { None } else { Some(within(1..=100)?) };
         }
@@ -119,7 +133,11 @@ fn attribute(spec: &mut GroupSpec, key: &str, value: &str) -> Result<()> {
         | "target_group_health.dns_failover.minimum_healthy_targets.percentage"
         | "stickiness.type"
         | "stickiness.lb_cookie.duration_seconds" => {}
-        _ => return Err(Refusal::validation(format!("Target group attribute key '{key}' is not recognized, or not built in this lab"))),
+        _ => {
+            return Err(Refusal::validation(format!(
+                "Target group attribute key '{key}' is not recognized, or not built in this lab"
+            )));
+        }
     }
     Ok(())
 }

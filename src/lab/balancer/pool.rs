@@ -45,7 +45,9 @@ impl Pool {
     fn take(&self, place: &Place, idle_timeout: Duration) -> Option<SendRequest<Incoming>> {
         let mut pool = lock(&self.0);
         let idle = pool.get_mut(place)?;
-        idle.retain(|idle| !idle.sender.is_closed() && (!idle.sender.is_ready() || idle.since.elapsed() < idle_timeout));
+        idle.retain(|idle| {
+            !idle.sender.is_closed() && (!idle.sender.is_ready() || idle.since.elapsed() < idle_timeout)
+        });
         let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
         Some(idle.swap_remove(at).sender)
     }

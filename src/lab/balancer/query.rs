@@ -10,7 +10,9 @@ impl Query {
     /// Reads a form body.
     pub(super) fn parse(body: &str) -> Self {
         let pairs = body.split('&').filter(|pair| !pair.is_empty());
-        Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect())
+        Self(
+            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect(),
+        )
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

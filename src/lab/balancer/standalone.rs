@@ -141,10 +141,19 @@ pub async fn standalone(spec: StandaloneSpec) -> io::Result<Standalone> {
             if let Some(health) = group.health_port {
                 addresses.entry((target.id.clone(), health)).or_insert(SocketAddr::new(address.ip(), health));
             }
-            targets.push(Registered { group: group.name.clone(), id: target.id.clone(), port, zone: target.zone.clone() });
+            targets.push(Registered {
+                group: group.name.clone(),
+                id: target.id.clone(),
+                port,
+                zone: target.zone.clone(),
+            });
         }
     }
-    let nodes = if spec.nodes.is_empty() { nodes_for(targets.iter().filter_map(|t| t.zone.clone())) } else { spec.nodes.clone() };
+    let nodes = if spec.nodes.is_empty() {
+        nodes_for(targets.iter().filter_map(|t| t.zone.clone()))
+    } else {
+        spec.nodes.clone()
+    };
     let balancer = BalancerSpec {
         model: ModelSpec::new(spec.seed, nodes),
         groups: spec.groups.iter().map(group_spec).collect(),

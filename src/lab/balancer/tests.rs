@@ -52,7 +52,9 @@ async fn converse(mut stream: TcpStream, manner: Manner) {
 }
 
 fn spec(targets: &[(&str, SocketAddr)]) -> StandaloneSpec {
-    let targets = targets.iter().map(|(id, address)| serde_json::json!({ "id": id, "address": address.to_string(), "zone": "a" }));
+    let targets = targets
+        .iter()
+        .map(|(id, address)| serde_json::json!({ "id": id, "address": address.to_string(), "zone": "a" }));
     let group = serde_json::json!({
         "name": "shop", "port": 80, "path": "/health", "interval": 1.0, "timeout": 0.5, "unhealthy": 2, "healthy": 2,
         "deregistration_delay": 30.0, "targets": targets.collect::<Vec<_>>(),
@@ -112,9 +114,18 @@ async fn an_answer_passes_unchanged_and_the_target_sees_who_asked() {
     });
     let balancer = balancer(&[("i-1", address)]).await;
     let answer = raw(balancer.nodes()[0], CLOSE).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("x-app: yes") && answer.ends_with("ok"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK") && answer.contains("x-app: yes") && answer.ends_with("ok"),
+        "{answer}"
+    );
     let head = heads.recv().await.expect("a request").to_lowercase();
-    for wanted in ["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-forwarded-port:", "x-amzn-trace-id: root=1-", "host: shop.example"] {
+    for wanted in [
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-proto: http",
+        "x-forwarded-port:",
+        "x-amzn-trace-id: root=1-",
+        "host: shop.example",
+    ] {
         assert!(head.contains(wanted), "{wanted} in {head}");
     }
     let truth = truth(&balancer, 1).await;
@@ -174,7 +185,9 @@ async fn a_silent_target_is_504_after_the_idle_timeout() {
 #[tokio::test]
 async fn a_machine_that_is_not_there_is_504_after_the_connect_timeout() {
     let balancer = balancer(&[]).await;
-    balancer.with_model(|model| model.register(&"shop".into(), TargetId::from("i-9"), None, None, crate::clock::Stamp::ZERO));
+    balancer.with_model(|model| {
+        model.register(&"shop".into(), TargetId::from("i-9"), None, None, crate::clock::Stamp::ZERO)
+    });
     let began = std::time::Instant::now();
     assert_eq!(get(balancer.nodes()[0], "/").await.0, 504);
     assert!(began.elapsed() >= Duration::from_millis(950), "{:?}", began.elapsed());
@@ -182,7 +195,8 @@ async fn a_machine_that_is_not_there_is_504_after_the_connect_timeout() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_breaks_off() {
-    let balancer = balancer(&[("i-1", target(Manner::Answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")).await)]).await;
+    let balancer =
+        balancer(&[("i-1", target(Manner::Answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")).await)]).await;
     let answer = raw(balancer.nodes()[0], CLOSE).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("half"), "{answer}");
     assert_eq!(truth(&balancer, 1).await.classes.cut_short, 1);
@@ -246,7 +260,8 @@ async fn connections_to_a_target_are_kept_and_one_that_was_closed_is_not_used() 
 
 async fn call(balancer: &Balancer, body: &str) -> String {
     let at: SocketAddr = balancer.endpoint().trim_start_matches("http://").parse().expect("an address");
-    raw(at, &format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
+    raw(at, &format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+        .await
 }
 
 fn arn(answer: &str) -> String {
@@ -259,13 +274,17 @@ async fn the_api_says_what_the_nodes_think() {
     let address = target(Manner::Answers(OK)).await;
     let balancer = balancer(&[("i-1", address)]).await;
     let groups = call(&balancer, "Action=DescribeTargetGroups&Version=2015-12-01&Names.member.1=shop").await;
-    assert!(groups.starts_with("HTTP/1.1 200") && groups.contains("<HealthCheckPort>traffic-port</HealthCheckPort>"), "{groups}");
+    assert!(
+        groups.starts_with("HTTP/1.1 200") && groups.contains("<HealthCheckPort>traffic-port</HealthCheckPort>"),
+        "{groups}"
+    );
     let arn = arn(&groups);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let health = call(&balancer, &format!("Action=DescribeTargetHealth&TargetGroupArn={arn}")).await;
     let wanted = "<member><Target><Id>i-1</Id><Port>80</Port></Target><HealthCheckPort>80</HealthCheckPort><TargetHealth><State>healthy</State></TargetHealth>";
     assert!(health.contains(wanted), "{health}");
-    let other = call(&balancer, &format!("Action=DescribeTargetHealth&TargetGroupArn={arn}&Targets.member.1.Id=i-2")).await;
+    let other =
+        call(&balancer, &format!("Action=DescribeTargetHealth&TargetGroupArn={arn}&Targets.member.1.Id=i-2")).await;
     assert!(other.contains("<State>unused</State><Reason>Target.NotRegistered</Reason>"), "{other}");
     let unknown = call(&balancer, "Action=DescribeTargetGroups&Names.member.1=other").await;
     assert!(unknown.starts_with("HTTP/1.1 400") && unknown.contains("<Code>TargetGroupNotFound</Code>"), "{unknown}");
@@ -275,7 +294,11 @@ async fn the_api_says_what_the_nodes_think() {
 async fn deregistering_with_the_wrong_port_does_nothing_and_says_nothing() {
     let balancer = balancer(&[("i-1", target(Manner::Answers(OK)).await)]).await;
     let arn = arn(&call(&balancer, "Action=DescribeTargetGroups").await);
-    let wrong = call(&balancer, &format!("Action=DeregisterTargets&TargetGroupArn={arn}&Targets.member.1.Id=i-1&Targets.member.1.Port=81")).await;
+    let wrong = call(
+        &balancer,
+        &format!("Action=DeregisterTargets&TargetGroupArn={arn}&Targets.member.1.Id=i-1&Targets.member.1.Port=81"),
+    )
+    .await;
     assert!(wrong.starts_with("HTTP/1.1 200"), "{wrong}");
     let health = async || call(&balancer, &format!("Action=DescribeTargetHealth&TargetGroupArn={arn}")).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -289,9 +312,13 @@ async fn deregistering_with_the_wrong_port_does_nothing_and_says_nothing() {
 async fn settings_change_within_aws_s_own_rules() {
     let balancer = balancer(&[("i-1", target(Manner::Answers(OK)).await)]).await;
     let arn = arn(&call(&balancer, "Action=DescribeTargetGroups").await);
-    let modify = async |what: &str| call(&balancer, &format!("Action=ModifyTargetGroup&TargetGroupArn={arn}&{what}")).await;
+    let modify =
+        async |what: &str| call(&balancer, &format!("Action=ModifyTargetGroup&TargetGroupArn={arn}&{what}")).await;
     for (what, message) in [
-        ("HealthCheckTimeoutSeconds=10&HealthCheckIntervalSeconds=10", "Health check timeout &apos;10&apos; must be smaller than the interval &apos;10&apos;"),
+        (
+            "HealthCheckTimeoutSeconds=10&HealthCheckIntervalSeconds=10",
+            "Health check timeout &apos;10&apos; must be smaller than the interval &apos;10&apos;",
+        ),
         ("Matcher.HttpCode=503", "must be within &apos;200-499&apos; inclusive"),
         ("UnhealthyThresholdCount=1", "must be between 2 and 10"),
     ] {
@@ -312,12 +339,18 @@ async fn the_api_is_throttled_and_fails_as_ordered() {
     let balancer = balancer(&[]).await;
     let mut throttled = 0;
     for _ in 0..150 {
-        throttled += u32::from(call(&balancer, "Action=DescribeTargetGroups").await.contains("<Code>Throttling</Code><Message>Rate exceeded"));
+        throttled += u32::from(
+            call(&balancer, "Action=DescribeTargetGroups")
+                .await
+                .contains("<Code>Throttling</Code><Message>Rate exceeded"),
+        );
     }
     assert!(throttled > 0, "40 at once and 100 a second at speed 10");
-    for (kind, status, code) in
-        [(FaultKind::AccessDenied, 403, "AccessDenied"), (FaultKind::ExpiredToken, 403, "ExpiredToken"), (FaultKind::HealthUnavailable, 500, "HealthUnavailable")]
-    {
+    for (kind, status, code) in [
+        (FaultKind::AccessDenied, 403, "AccessDenied"),
+        (FaultKind::ExpiredToken, 403, "ExpiredToken"),
+        (FaultKind::HealthUnavailable, 500, "HealthUnavailable"),
+    ] {
         balancer.faults().add(Fault { kind, action: None, times: Some(1) });
         let answer = call(&balancer, "Action=DescribeTargetGroups").await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(code), "{answer}");
@@ -339,7 +372,11 @@ async fn the_access_log_has_the_thirty_fields_of_an_alb() {
     balancer.stop();
     let log = std::fs::read_to_string(file).expect("a log");
     let line = log.lines().next().expect("a line");
-    let fields = line.split('"').enumerate().map(|(at, part)| if at % 2 == 1 { 1 } else { part.split_whitespace().count() }).sum::<usize>();
+    let fields = line
+        .split('"')
+        .enumerate()
+        .map(|(at, part)| if at % 2 == 1 { 1 } else { part.split_whitespace().count() })
+        .sum::<usize>();
     assert_eq!(fields, 30, "{line}");
     assert!(line.contains(" 200 200 ") && line.contains("\"GET http://shop.example/a?b=c HTTP/1.1\""), "{line}");
 }

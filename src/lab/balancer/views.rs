@@ -78,7 +78,9 @@ fn name_and_arn(region: &str, group: &GroupName) -> (String, String) {
 
 /// Sixteen hex digits that are always the same for a text (FNV-1a).
 fn hex(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
 }
 
@@ -115,7 +117,10 @@ pub(super) fn attributes(spec: &GroupSpec) -> Node {
         ("slow_start.duration_seconds", own.slow_start.as_secs().to_string()),
         ("load_balancing.algorithm.type", "round_robin".to_owned()),
         ("load_balancing.algorithm.anomaly_mitigation", "off".to_owned()),
-        ("load_balancing.cross_zone.enabled", if own.cross_zone { "use_load_balancer_configuration" } else { "false" }.to_owned()),
+        (
+            "load_balancing.cross_zone.enabled",
+            if own.cross_zone { "use_load_balancer_configuration" } else { "false" }.to_owned(),
+        ),
         ("stickiness.enabled", "false".to_owned()),
         ("stickiness.type", "lb_cookie".to_owned()),
         ("stickiness.lb_cookie.duration_seconds", "86400".to_owned()),

@@ -38,7 +38,9 @@ pub(super) fn texts(name: &'static str, members: impl IntoIterator<Item = String
 pub(super) fn response(action: &str, result: &[Node], request_id: &str) -> io::Result<String> {
     let mut writer = Writer::new(Vec::new());
     inside(&mut writer, &format!("{action}Response"), true, |writer| {
-        inside(writer, &format!("{action}Result"), false, |writer| result.iter().try_for_each(|node| write(writer, node)))?;
+        inside(writer, &format!("{action}Result"), false, |writer| {
+            result.iter().try_for_each(|node| write(writer, node))
+        })?;
         write(writer, &branch("ResponseMetadata", vec![text("RequestId", request_id)]))
     })?;
     utf8(writer)
@@ -56,7 +58,9 @@ pub(super) fn error(kind: &str, code: &str, message: &str, request_id: &str) -> 
 
 fn write(writer: &mut Writer<Vec<u8>>, node: &Node) -> io::Result<()> {
     match node {
-        Node::Text(name, value) => inside(writer, name, false, |writer| writer.write_event(Event::Text(BytesText::new(value)))),
+        Node::Text(name, value) => {
+            inside(writer, name, false, |writer| writer.write_event(Event::Text(BytesText::new(value))))
+        }
         Node::Branch(name, children) => {
             inside(writer, name, false, |writer| children.iter().try_for_each(|node| write(writer, node)))
         }
@@ -96,7 +100,8 @@ mod tests {
     #[test]
     fn text_is_escaped_and_an_error_has_its_code_where_the_sdk_looks() {
         let xml = error("Sender", "ValidationError", "a < b & c", "r-1").expect("writes");
-        let wanted = "<Error><Type>Sender</Type><Code>ValidationError</Code><Message>a &lt; b &amp; c</Message></Error>";
+        let wanted =
+            "<Error><Type>Sender</Type><Code>ValidationError</Code><Message>a &lt; b &amp; c</Message></Error>";
         assert!(xml.contains(wanted), "{xml}");
     }
 }

@@ -1,7 +1,7 @@
 //! The two locks of a lab's server, and the freeze. Each knows its holder; a run that holds one may take it again.
 
 use crate::fleet::model::Holder;
-use crate::lab::balancer::lock;
+use crate::lab::lock;
 use crate::server::wire::{Reply, Run};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -15,9 +15,9 @@ pub use process::ServiceCommand;
 use crate::clock::Clock;
 use crate::event::LabService;
 use crate::fleet::model::{
-    Absence, Fleet, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts, ServerName, ServiceName,
+    Absence, DrainBy, Fleet, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts, ServerName, ServiceName,
 };
-use crate::lab::balancer::lock;
+use crate::lab::lock;
 use crate::lab::ports::Ports;
 use crate::lab::service::Fault;
 use crate::rollout::port::{Server, ServerError};
@@ -144,11 +144,17 @@ impl LabServer {
         lock(&self.machine.state).records.clone()
     }
 
-    /// Starts what is `current` and waits until every service listens.
+    /// Starts what is `current`.
     pub(super) async fn boot(&self) -> Result<(), Failure> {
         let current = lock(&self.machine.state).current.clone();
-        let Some(current) = current else { return Ok(()) };
-        self.machine.start(&current).await?;
+        match current {
+            Some(current) => self.machine.start(&current).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until every service listens.
+    pub(super) async fn ready(&self) -> Result<(), Failure> {
         self.machine.ready().await
     }
 
@@ -248,11 +254,18 @@ impl Machine {
             previous: release(&state.previous),
             incoming: state.incoming.clone(),
             containers: state.containers.values().map(|process| process.container()).collect(),
-            drained: state.drained,
+            drained: self.is_drained(&state),
             absence: state.absence.clone(),
             lock: self.locks.server_holder(),
             deploy_lock: self.locks.deploy_holder(),
             freeze: self.locks.freeze_holder(),
+        }
+    }
+
+    fn is_drained(&self, state: &State) -> bool {
+        match self.spec.fleet.drain.by {
+            DrainBy::File { .. } => self.drain_file().exists(),
+            _ => state.drained,
         }
     }
 
@@ -261,7 +274,11 @@ impl Machine {
         lock(&self.state).releases.get(id).cloned().ok_or_else(missing)
     }
 
-    fn stage(&self, manifest: crate::fleet::release::Manifest, files: &[crate::server::wire::Blob]) -> Result<Reply, Failure> {
+    fn stage(
+        &self,
+        manifest: crate::fleet::release::Manifest,
+        files: &[crate::server::wire::Blob],
+    ) -> Result<Reply, Failure> {
         release::check_files(&manifest, files)?;
         let staged = release::on_disk(manifest);
         lock(&self.state).releases.insert(staged.manifest.id.clone(), staged);
@@ -272,7 +289,8 @@ impl Machine {
         let mut state = lock(&self.state);
         let running = state.containers.values().next().map(|process| process.release.clone());
         let running = running.and_then(|id| state.releases.get(&id).cloned());
-        let running = running.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing runs here that could be saved"))?;
+        let running =
+            running.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing runs here that could be saved"))?;
         let adopted = release::adopted(&running);
         let manifest = adopted.manifest.clone();
         state.current = Some(manifest.id.clone());

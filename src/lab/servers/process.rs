@@ -86,7 +86,8 @@ impl Process {
         let (heard_sender, heard) = watch::channel(Heard::default());
         let (orders, orders_receiver) = mpsc::unbounded_channel();
         let kill = Arc::new(Notify::new());
-        let watcher = Watcher { child, stdin, lines: BufReader::new(stdout).lines(), exit: exit_sender, heard: heard_sender };
+        let watcher =
+            Watcher { child, stdin, lines: BufReader::new(stdout).lines(), exit: exit_sender, heard: heard_sender };
         tokio::spawn(watcher.watch(orders_receiver, Arc::clone(&kill)));
         let container = Container {
             service: start.service.clone(),
@@ -97,7 +98,17 @@ impl Process {
             image_id: start.image_id,
             health: None,
         };
-        Ok(Self { pid, release: start.release.clone(), started: SystemTime::now(), log: start.log, container, exit, heard, orders, kill })
+        Ok(Self {
+            pid,
+            release: start.release.clone(),
+            started: SystemTime::now(),
+            log: start.log,
+            container,
+            exit,
+            heard,
+            orders,
+            kill,
+        })
     }
 
     /// The exit code, once it has ended.

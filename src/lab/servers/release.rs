@@ -1,13 +1,13 @@
 //! The made-up releases of a lab: what a real server would resolve, pin and pull, without Compose or a registry.
 
 use crate::fleet::model::{Fleet, ReleaseId, ReleaseOnDisk, Service, ServiceName};
-use crate::fleet::release::{DEFAULT_GRACE, DEFINITION, FileMark, MANIFEST_FORMAT, Manifest, PLACEHOLDER, ServicePin, as_written, canonical, digest, sha256_hex};
+use crate::fleet::release::{
+    DEFAULT_GRACE, DEFINITION, FileMark, MANIFEST_FORMAT, Manifest, PLACEHOLDER, ServicePin, as_written, canonical,
+    digest, sha256_hex,
+};
 use crate::server::wire::{Blob, Failure, FailureKind, Resolved};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-
-
 
 /// The release that runs everywhere when the lab begins.
 pub(super) fn old(fleet: &Fleet) -> ReleaseOnDisk {
@@ -15,7 +15,12 @@ pub(super) fn old(fleet: &Fleet) -> ReleaseOnDisk {
 }
 
 /// The release that a definition is: the same input is the same release.
-pub(super) fn resolve(fleet: &Fleet, files: &[Blob], compose: &str, vars: &BTreeMap<String, String>) -> Result<Resolved, Failure> {
+pub(super) fn resolve(
+    fleet: &Fleet,
+    files: &[Blob],
+    compose: &str,
+    vars: &BTreeMap<String, String>,
+) -> Result<Resolved, Failure> {
     let mut marks = Vec::new();
     let mut read = String::new();
     for file in files {
@@ -43,7 +48,8 @@ fn made_of(fleet: &Fleet, input: &str, marks: &[FileMark]) -> (String, Manifest)
         .collect();
     let definition = canonical(&serde_json::json!({ "name": fleet.app, "services": services }));
     let id = digest(&definition, marks);
-    let mut files: BTreeMap<String, String> = marks.iter().map(|mark| (mark.name.clone(), mark.sha256.clone())).collect();
+    let mut files: BTreeMap<String, String> =
+        marks.iter().map(|mark| (mark.name.clone(), mark.sha256.clone())).collect();
     files.insert(DEFINITION.to_owned(), sha256_hex(as_written(&definition, &id).as_bytes()));
     (definition, Manifest { format: MANIFEST_FORMAT, id, label: None, services: pins, files })
 }

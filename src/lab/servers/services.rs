@@ -3,7 +3,7 @@
 use super::process::{Process, Start};
 use super::{Machine, looks};
 use crate::fleet::model::{Container, DrainBy, HttpCall, ReleaseId, Service};
-use crate::lab::balancer::lock;
+use crate::lab::lock;
 use crate::lab::service::{Fault, ServiceSpec};
 use crate::server::wire::{Failure, FailureKind, Reply, Stopped, StoppedContainer};
 use std::path::PathBuf;
@@ -52,8 +52,9 @@ impl Machine {
                 image_id: release.image_ids.get(&service.name).cloned().unwrap_or_default(),
                 log: self.dir.join(format!("{}.log", service.name)),
             };
-            let process = Process::start(start, &self.service_spec(service, id))
-                .map_err(|error| Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name)))?;
+            let process = Process::start(start, &self.service_spec(service, id)).map_err(|error| {
+                Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name))
+            })?;
             state.containers.insert(service.name.clone(), Arc::new(process));
         }
         Ok(())
@@ -64,7 +65,8 @@ impl Machine {
         let containers = lock(&self.state).containers.clone();
         for (service, process) in containers {
             if !matches!(tokio::time::timeout(LISTENS_WITHIN, process.ready()).await, Ok(true)) {
-                return Err(Failure::new(FailureKind::Command, format!("{service} does not listen")).output(process.last_lines()));
+                return Err(Failure::new(FailureKind::Command, format!("{service} does not listen"))
+                    .output(process.last_lines()));
             }
         }
         Ok(())
@@ -100,7 +102,9 @@ impl Machine {
     /// A share between two bounds, always the same for one seed, server and service.
     fn share(&self, service: &Service, what: &str, (least, most): (f64, f64)) -> f64 {
         let name = format!("{}/{}/{}/{what}", self.spec.seed, self.server.name, service.name);
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let thousandth = u32::try_from((hash >> 20) % 1000).unwrap_or(0);
         least + (most - least) * f64::from(thousandth) / 1000.0
     }
@@ -110,7 +114,11 @@ impl Machine {
             return None;
         }
         let mine = |server: &Option<_>| server.as_ref().is_none_or(|name| name == &self.server.name);
-        self.spec.faults.iter().find(|(server, name, _)| mine(server) && name == &service.name).map(|(_, _, fault)| *fault)
+        self.spec
+            .faults
+            .iter()
+            .find(|(server, name, _)| mine(server) && name == &service.name)
+            .map(|(_, _, fault)| *fault)
     }
 
     fn drain_survives(&self) -> bool {
@@ -127,23 +135,32 @@ impl Machine {
         let containers = lock(&self.state).containers.clone();
         let mut stopping = tokio::task::JoinSet::new();
         for (service, process) in containers {
-            let grace = self.release(&process.release).ok().and_then(|r| r.manifest.services.get(&service).map(|pin| pin.grace));
+            let grace = self
+                .release(&process.release)
+                .ok()
+                .and_then(|r| r.manifest.services.get(&service).map(|pin| pin.grace));
             let (clock, grace) = (self.spec.clock, grace.unwrap_or(LISTENS_WITHIN));
+            // One that had ended by itself is removed, and was not stopped by us.
+            let ran = process.exit_code().is_none();
             stopping.spawn(async move {
                 let began = clock.now();
                 let exit_code = process.stop(clock.wall(grace)).await;
-                StoppedContainer { service, name: process.name().to_owned(), took: clock.now().since(began), exit_code }
+                let stopped = StoppedContainer {
+                    service,
+                    name: process.name().to_owned(),
+                    took: clock.now().since(began),
+                    exit_code,
+                };
+                (ran, stopped)
             });
         }
-        let mut stopped = Vec::new();
-        while let Some(done) = stopping.join_next().await {
-            stopped.extend(done);
-        }
+        let ended: Vec<(bool, StoppedContainer)> = stopping.join_all().await;
         let mut state = lock(&self.state);
-        for container in &stopped {
+        for (_, container) in &ended {
             state.containers.remove(&container.service);
         }
         let left = state.containers.values().map(|process| process.container()).collect();
+        let stopped = ended.into_iter().filter(|(ran, _)| *ran).map(|(_, container)| container).collect();
         Stopped { stopped, left }
     }
 

@@ -45,7 +45,12 @@ impl Wiring {
             all.push(Answer { port, path, method: None, kind: Kind::Health { body } });
         }
         if let Some((counter, spot)) = fleet.drain.counter.as_ref().and_then(|c| Some((c, spot(&c.http)?))) {
-            all.push(Answer { port: spot.0, path: spot.1, method: None, kind: Kind::Count { json: counter.json.clone() } });
+            all.push(Answer {
+                port: spot.0,
+                path: spot.1,
+                method: None,
+                kind: Kind::Count { json: counter.json.clone() },
+            });
         }
         if let DrainBy::Http { drain, undrain } = &fleet.drain.by {
             for (call, kind) in [(drain, Kind::Drain), (undrain, Kind::Undrain)] {

@@ -36,7 +36,8 @@ impl App {
 
     /// Ends when a crash was ordered, soon after the start.
     pub(super) fn crash(&self) -> impl Future<Output = i32> + Send + use<> {
-        let soon = (self.spec.fault == Some(Fault::Crashes)).then(|| self.sleep(self.spec.start + Duration::from_secs(1)));
+        let soon =
+            (self.spec.fault == Some(Fault::Crashes)).then(|| self.sleep(self.spec.start + Duration::from_secs(1)));
         async move {
             match soon {
                 Some(soon) => soon.await,
@@ -55,7 +56,8 @@ impl App {
         let found = self.spec.answers.iter().find(|answer| fits(answer, port, path, request.method().as_str()));
         let kind = found.map(|answer| &answer.kind);
         let agent = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        let real = !NO_TRAFFIC.iter().any(|other| agent.starts_with(other)) && !matches!(kind, Some(Kind::Health { .. }));
+        let real =
+            !NO_TRAFFIC.iter().any(|other| agent.starts_with(other)) && !matches!(kind, Some(Kind::Health { .. }));
         if real {
             self.requests.fetch_add(1, Ordering::SeqCst);
             self.sleep(self.spec.latency).await;
@@ -77,7 +79,9 @@ impl App {
                 self.drain(false);
                 answer(200, "{}")
             }
-            None => answer(200, &format!("{{\"service\":\"{}\",\"server\":\"{}\"}}", self.spec.service, self.spec.server)),
+            None => {
+                answer(200, &format!("{{\"service\":\"{}\",\"server\":\"{}\"}}", self.spec.service, self.spec.server))
+            }
         }
     }
 }

@@ -7,8 +7,8 @@ mod answer;
 mod spec;
 mod worker;
 
-pub use spec::{ENVIRONMENT, Fault, ServiceSpec};
 pub(super) use spec::{Answer, Kind, Listen, Said};
+pub use spec::{ENVIRONMENT, Fault, ServiceSpec};
 
 use answer::App;
 use hyper::server::conn::http1;

@@ -59,7 +59,8 @@ fn each(machine: &Machine) -> BTreeMap<ServerName, ServerOutcome> {
 
 fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'static str, Option<Problem>) {
     let first_failed = machine.finished.iter().find(|track| track.failed() && !is_interrupt(track));
-    let hand = machine.finished.iter().find(|t| matches!(t.outcome, Some(ServerOutcome::LeftOut | ServerOutcome::Unknown)));
+    let hand =
+        machine.finished.iter().find(|t| matches!(t.outcome, Some(ServerOutcome::LeftOut | ServerOutcome::Unknown)));
     if let Some(track) = hand {
         return ("needs_hand", Some(needs_hand(track, each)));
     }
@@ -71,7 +72,11 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
         return failed(machine, track, each);
     }
     if machine.stopped_by_loss {
-        let message = format!("{} requests were lost, so no other server was begun; {}", machine.lost, what_runs_where(machine, each));
+        let message = format!(
+            "{} requests were lost, so no other server was begun; {}",
+            machine.lost,
+            what_runs_where(machine, each)
+        );
         return ("lost_requests", Some(Problem::new(Exit::Lost, message)));
     }
     if machine.finished.iter().any(|track| track.outcome == Some(ServerOutcome::Deployed) && !track.is_final_check) {
@@ -96,9 +101,15 @@ fn problem(exit: Exit, track: &Track, cause: &Cause, message: String) -> Problem
     }
 }
 
-fn failed(machine: &Machine, track: &Track, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'static str, Option<Problem>) {
+fn failed(
+    machine: &Machine,
+    track: &Track,
+    each: &BTreeMap<ServerName, ServerOutcome>,
+) -> (&'static str, Option<Problem>) {
     let Some(cause) = track.causes.first() else { return ("failed", None) };
-    let untouched = each.values().all(|outcome| matches!(outcome, ServerOutcome::Untouched | ServerOutcome::Unchanged | ServerOutcome::FlippedBack));
+    let untouched = each.values().all(|outcome| {
+        matches!(outcome, ServerOutcome::Untouched | ServerOutcome::Unchanged | ServerOutcome::FlippedBack)
+    });
     let nothing_done = untouched && track.moments.flipped.is_none();
     let (exit, outcome) = match cause.kind {
         CauseKind::Held => (Exit::Held, "refused"),
@@ -142,7 +153,8 @@ fn what_runs_where(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>
     let release = machine.setup.plan.release.as_ref().map_or("the release", |release| release.short());
     let names = |new: bool| {
         let is_new = |o: &ServerOutcome| matches!(o, ServerOutcome::Deployed | ServerOutcome::Unchanged);
-        let names: Vec<String> = each.iter().filter(|(_, o)| is_new(o) == new).map(|(name, _)| name.to_string()).collect();
+        let names: Vec<String> =
+            each.iter().filter(|(_, o)| is_new(o) == new).map(|(name, _)| name.to_string()).collect();
         if names.is_empty() { "no server".to_owned() } else { names.join(", ") }
     };
     format!("{release} runs on {}, what was there before on {}", names(true), names(false))
@@ -156,7 +168,11 @@ fn floor(machine: &Machine) -> Floor {
         let tracks: Vec<&Track> = machine
             .finished
             .iter()
-            .filter(|track| !track.is_final_check && track.took.settle_in.is_some() && batch.iter().any(|s| s.name == track.plan.name))
+            .filter(|track| {
+                !track.is_final_check
+                    && track.took.settle_in.is_some()
+                    && batch.iter().any(|s| s.name == track.plan.name)
+            })
             .collect();
         if tracks.is_empty() {
             continue;
@@ -168,7 +184,8 @@ fn floor(machine: &Machine) -> Floor {
         let settle = longest(&|t| numbers(t, &|n| n.settle_out(&plan.drain)));
         let drained = tracks.iter().any(|track| track.took.out.is_some());
         if drained {
-            sum.out += longest(&|t| numbers(t, &|n| timing::out_nominal(&n.settings))).max(secs(plan.drain.serve) - settle);
+            sum.out +=
+                longest(&|t| numbers(t, &|n| timing::out_nominal(&n.settings))).max(secs(plan.drain.serve) - settle);
             sum.settle_out += settle;
         }
         sum.stop += longest(&|t| t.took.stop.unwrap_or_default());

@@ -37,7 +37,8 @@ pub(super) fn longest(cx: &Cx<'_>, groups: &BTreeSet<GroupName>, of: impl Fn(&Gr
 /// Why nothing is known yet.
 pub(super) fn silence(cx: &Cx<'_>, groups: &BTreeSet<GroupName>) -> String {
     let unknown = groups.iter().find_map(|group| cx.polls.get(group).and_then(|poll| poll.unknown.clone()));
-    unknown.map_or_else(|| "the balancer has not answered yet".into(), |why| format!("the balancer gave no answer: {why}"))
+    unknown
+        .map_or_else(|| "the balancer has not answered yet".into(), |why| format!("the balancer gave no answer: {why}"))
 }
 
 /// May the batch be out, by the balancer's word since a moment? `None` while it has not said.
@@ -62,20 +63,29 @@ pub(super) fn guard(cx: &Cx<'_>, track: &Track, since: Stamp) -> Option<Result<(
 }
 
 /// Whether a target is as wanted, by the balancer's word since a moment.
-pub(super) fn target(cx: &Cx<'_>, track: &Track, target: &TargetRef, since: Stamp, wanted: Targets) -> Result<(), NotYet> {
+pub(super) fn target(
+    cx: &Cx<'_>,
+    track: &Track,
+    target: &TargetRef,
+    since: Stamp,
+    wanted: Targets,
+) -> Result<(), NotYet> {
     let views = cx.polls.since(&target.group, since).unwrap_or_default();
     let view = views.iter().find(|view| view.id == target.id && view.port == target.port);
     let not_yet = |what: String| Err(NotYet { what: format!("{target} is {what}"), wrong: false });
     match (wanted, view) {
-        (Targets::Out, None) => Ok(()),
-        (Targets::Healthy, None) => not_yet("not registered".into()),
+        // Not in the list is what deregistering leads to; after a flip it says nothing about the nodes.
+        (Targets::Out, None) if cx.setup.plan.drain.by == DrainBy::Deregister => Ok(()),
+        (_, None) => not_yet("not registered".into()),
         (Targets::Healthy, Some(view)) => match (&view.state, &view.shift) {
             (TargetState::Healthy, OverrideState::None) => Ok(()),
             (TargetState::Healthy, OverrideState::Shifted(word)) => not_yet(format!("shifted away ({word})")),
             _ => not_yet(words(view)),
         },
         (Targets::Out, Some(view)) if is_gone(&view.state) => Ok(()),
-        (Targets::Out, Some(view)) if view.state == TargetState::Unhealthy && cx.setup.plan.drain.by != DrainBy::Deregister => {
+        (Targets::Out, Some(view))
+            if view.state == TargetState::Unhealthy && cx.setup.plan.drain.by != DrainBy::Deregister =>
+        {
             match &view.reason {
                 Some(TargetReason::ResponseCodeMismatch) => Ok(()),
                 _ if track.course == Course::RollBack => Ok(()),

@@ -6,8 +6,10 @@
 mod ending;
 mod judge;
 mod polls;
+mod rotation;
 mod steps;
 mod track;
+mod undo;
 
 pub use ending::Ending;
 
@@ -290,7 +292,11 @@ impl Machine {
 
     fn next_batch(&mut self, now: Stamp, out: &mut Vec<Effect>) {
         let failed = self.finished.iter().any(Track::failed);
-        if failed && !self.reverting && !self.interrupted && self.setup.plan.rolling.on_failure == OnFailure::RollbackAll {
+        if failed
+            && !self.reverting
+            && !self.interrupted
+            && self.setup.plan.rolling.on_failure == OnFailure::RollbackAll
+        {
             self.revert();
         }
         if self.interrupted || (failed && !self.reverting) || self.at_batch >= self.batches.len() {
@@ -302,14 +308,16 @@ impl Machine {
             self.end(out);
             return;
         }
-        let (course, batch) = (if self.reverting { Course::RollBack } else { Course::Forward }, self.batches[self.at_batch].clone());
+        let (course, batch) =
+            (if self.reverting { Course::RollBack } else { Course::Forward }, self.batches[self.at_batch].clone());
         self.phase = Phase::Batch;
         self.tracks = batch.into_iter().map(|plan| self.track(plan, course, now)).collect();
     }
 
     fn track(&self, plan: ServerPlan, course: Course, now: Stamp) -> Track {
         let from = if course == Course::RollBack { &self.setup.previous } else { &self.setup.release };
-        let destination = from.get(&plan.name).cloned().map_or(Destination::Nothing, |r| Destination::Release(Box::new(r)));
+        let destination =
+            from.get(&plan.name).cloned().map_or(Destination::Nothing, |r| Destination::Release(Box::new(r)));
         Track::new(plan, course, destination, now)
     }
 
@@ -345,7 +353,14 @@ impl Machine {
             .iter()
             .map(|track| track.plan.name.clone())
             .chain(self.setup.plan.unchanged.clone())
-            .map(|name| ServerPlan { name, starts_as: StartsAs::Worker, targets: Vec::new(), previous: None, adopt: false, steps: vec![step] })
+            .map(|name| ServerPlan {
+                name,
+                starts_as: StartsAs::Worker,
+                targets: Vec::new(),
+                previous: None,
+                adopt: false,
+                steps: vec![step],
+            })
             .collect();
         self.phase = Phase::FinalCheck;
         self.tracks = plans.into_iter().map(|plan| self.track(plan, Course::Forward, now).final_check()).collect();
@@ -363,14 +378,13 @@ impl Machine {
     }
 
     fn ask_balancer(&mut self, now: Stamp, out: &mut Vec<Effect>) {
-        let due: BTreeMap<GroupName, Stamp> =
-            self.wanted().filter_map(|(group, at)| self.polls.due(&group, at).map(|due| (group, due))).fold(
-                BTreeMap::new(),
-                |mut map: BTreeMap<GroupName, Stamp>, (group, due)| {
-                    map.entry(group).and_modify(|at| *at = (*at).min(due)).or_insert(due);
-                    map
-                },
-            );
+        let due: BTreeMap<GroupName, Stamp> = self
+            .wanted()
+            .filter_map(|(group, at)| self.polls.due(&group, at).map(|due| (group, due)))
+            .fold(BTreeMap::new(), |mut map: BTreeMap<GroupName, Stamp>, (group, due)| {
+                map.entry(group).and_modify(|at| *at = (*at).min(due)).or_insert(due);
+                map
+            });
         for (group, due) in due {
             if due <= now {
                 self.polls.ask(&group, now);

@@ -17,13 +17,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 /// What SIGKILL leaves as exit code (128 + 9).
 const KILLED: i32 = 137;
-/// A deregistered target was seen to take requests for so long (user reports of 10 to 60 s).
-const DEREGISTERED_FOR: Duration = Duration::from_secs(60);
 
 impl Track {
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
         match step.step {
-            Step::Guard | Step::GuardAgain | Step::Out | Step::Settle | Step::In | Step::SettleIn => self.look(cx, now, step),
+            Step::Guard | Step::GuardAgain | Step::Out | Step::Settle | Step::In | Step::SettleIn => {
+                self.look(cx, now, step)
+            }
             Step::Lock => self.ask(cx, now, step, Request::Lock { wait: cx.setup.plan.lock_wait }),
             Step::Flip => self.flip(cx, now, step),
             Step::Stop => {
@@ -71,7 +71,9 @@ impl Track {
                 Progress::Stay
             }
             Step::Flip if due && cx.setup.plan.drain.by == DrainBy::Deregister => self.flip(cx, now, step),
-            Step::Back if cx.setup.plan.drain.by == DrainBy::Deregister && !self.flip_ordered => self.back(cx, now, step),
+            Step::Back if cx.setup.plan.drain.by == DrainBy::Deregister && !self.flip_ordered => {
+                self.back(cx, now, step)
+            }
             Step::Flip | Step::Back if due => self.ask(cx, now, step, Request::Look),
             Step::Start | Step::Verify if due => self.check(cx, now, step),
             Step::In => self.look_in(cx, now),
@@ -89,7 +91,10 @@ impl Track {
             }
             (Step::Lock, Reply::Held(holder)) => {
                 let message = format!("the server lock is held by {} ({})", holder.who, holder.what);
-                Progress::Failed(Cause { hint: Some("wait for it, or see `handover lock status`".into()), ..Cause::new(CauseKind::Held, message) })
+                Progress::Failed(Cause {
+                    hint: Some("wait for it, or see `handover lock status`".into()),
+                    ..Cause::new(CauseKind::Held, message)
+                })
             }
             (Step::Flip, Reply::Done) => {
                 self.moments.flipped = Some(now);
@@ -124,7 +129,9 @@ impl Track {
                 self.free(cx, now, step)
             }
             (Step::Unlock, Reply::Done) => Progress::Proved(None),
-            (step, reply) => Progress::Failed(Cause::unproved(format!("an answer that does not belong to `{step}`: {reply:?}"))),
+            (step, reply) => {
+                Progress::Failed(Cause::unproved(format!("an answer that does not belong to `{step}`: {reply:?}")))
+            }
         }
     }
 
@@ -173,12 +180,15 @@ impl Track {
     }
 
     /// Whether traffic is taken away from it on this course: always on the way back, where it may have been in.
-    fn drains(&self) -> bool {
+    pub(super) fn drains(&self) -> bool {
         self.course == Course::RollBack || self.plan.starts_as.needs_drain()
     }
 
     pub(super) fn watches_its_stop(&self, plan: &Plan) -> bool {
-        plan.drain.by == DrainBy::Sigterm && self.drains() && self.course == Course::Forward && !self.plan.targets.is_empty()
+        plan.drain.by == DrainBy::Sigterm
+            && self.drains()
+            && self.course == Course::Forward
+            && !self.plan.targets.is_empty()
     }
 
     pub(super) fn waits_to_register(&self, plan: &Plan) -> bool {
@@ -277,139 +287,13 @@ impl Track {
         }
     }
 
-    /// Notes which targets turned, and forgets those that turned back; the guard looks on.
-    fn watch_out(&mut self, cx: &Cx<'_>, now: Stamp, wanted: Targets) -> Option<Cause> {
-        let since = if wanted == Targets::Out { self.moments.flipped.unwrap_or(self.entered) } else { self.entered };
-        let mut wrong = None;
-        for target in self.plan.targets.clone() {
-            let Some(poll) = cx.polls.get(&target.group) else { continue };
-            if let Some(why) = &poll.refused {
-                return Some(Cause::unproved(format!("the balancer refused: {why}")));
-            }
-            if cx.polls.since(&target.group, since).is_none() {
-                if let Some(why) = &poll.unknown {
-                    self.seen = format!("the balancer gave no answer: {why}");
-                }
-                continue;
-            }
-            match judge::target(cx, self, &target, since, wanted) {
-                Ok(()) => {
-                    self.moments.turned.entry(target).or_insert(now);
-                }
-                Err(seen) => {
-                    self.moments.turned.remove(&target);
-                    if seen.wrong {
-                        wrong = Some(seen.what.clone());
-                    }
-                    self.seen = seen.what;
-                }
-            }
-        }
-        self.broke(cx, now, wrong)
-    }
-
-    /// A drained server that answers its health check with anything but our 503 has broken; one such answer may be a blip.
-    fn broke(&mut self, cx: &Cx<'_>, now: Stamp, wrong: Option<String>) -> Option<Cause> {
-        let Some(what) = wrong else {
-            self.moments.wrong_since = None;
-            return None;
-        };
-        let since = *self.moments.wrong_since.get_or_insert(now);
-        let patience = judge::longest(cx, &self.own_groups(), |n| n.settings.interval + n.settings.timeout);
-        (now.since(since) >= patience).then(|| Cause::unproved(format!("it broke while it was drained: {what}")))
-    }
-
-    fn all_turned(&self) -> bool {
-        self.plan.targets.iter().all(|target| self.moments.turned.contains_key(target))
-    }
-
-    fn guard_meanwhile(&self, cx: &Cx<'_>) -> Option<Cause> {
-        if self.course != Course::Forward {
-            return None;
-        }
-        match judge::guard(cx, self, self.moments.flipped.unwrap_or(self.entered)) {
-            Some(Err(cause)) => Some(cause),
-            _ => None,
-        }
-    }
-
-    fn look_out(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
-        self.moments.flipped.get_or_insert(now);
-        if let Some(cause) = self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)) {
-            return Progress::Failed(cause);
-        }
-        if !self.all_turned() {
-            return Progress::Stay;
-        }
-        if cx.setup.plan.drain.by == DrainBy::Deregister {
-            let until = self.moments.flipped.unwrap_or(now) + DEREGISTERED_FOR;
-            if now < until {
-                self.wait = Wait::Until(until);
-                return Progress::Stay;
-            }
-        }
-        Progress::Proved(Some(format!("{} of {} targets out", self.moments.turned.len(), self.plan.targets.len())))
-    }
-
-    /// When the settle is over, as far as the clock alone decides.
-    pub(super) fn settle_ends(&self) -> Option<Stamp> {
-        self.step().filter(|step| matches!(step.step, Step::Settle | Step::SettleIn))?;
-        self.moments.settle_until
-    }
-
-    fn look_settle(&mut self, cx: &mut Cx<'_>, now: Stamp, due: bool) -> Progress {
-        let drain = &cx.setup.plan.drain;
-        let drained = self.drains();
-        if drained {
-            if let Some(cause) = self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)) {
-                return Progress::Failed(cause);
-            }
-        }
-        let counts = drain.counter.is_some() && drained;
-        if counts && (due || self.wait == Wait::Views) {
-            self.wait = Wait::Ticket(cx.call(&self.plan.name, Request::Count, CHECK_AGAIN * 5));
-        }
-        if drained && !self.all_turned() {
-            self.moments.settle_until = None;
-            return Progress::Stay;
-        }
-        let mut ends = if drained { self.moments.flipped.unwrap_or(self.entered) + drain.serve } else { self.entered };
-        for target in &self.plan.targets {
-            let Some(numbers) = cx.setup.plan.groups.get(&target.group) else { continue };
-            let from = if drained { self.moments.turned.get(target).copied().unwrap_or(now) } else { self.entered };
-            ends = ends.max(from + numbers.settle_out(drain));
-        }
-        self.moments.settle_until = Some(ends);
-        if now < ends {
-            return Progress::Stay;
-        }
-        self.moments.settle_until = None;
-        let silence = judge::longest(cx, &self.own_groups(), |n| n.settings.interval + n.settings.timeout);
-        match self.moments.counted {
-            _ if !counts => Progress::Proved(None),
-            Some((count, since)) if now.since(since) >= silence => Progress::Proved(Some(format!("silent at {count} requests"))),
-            Some((count, _)) => {
-                self.seen = format!("the server still counts requests ({count})");
-                Progress::Stay
-            }
-            None => {
-                self.seen = "the server's own count could not be read".into();
-                Progress::Stay
-            }
-        }
-    }
-
-    fn counted(&mut self, now: Stamp, count: Option<u64>) {
-        match (count, self.moments.counted) {
-            (None, _) => self.moments.counted = None,
-            (Some(count), Some((before, _))) if count == before => {}
-            (Some(count), _) => self.moments.counted = Some((count, now)),
-        }
-    }
-
     fn stopped(&mut self, cx: &mut Cx<'_>, now: Stamp, stopped: &Stopped) -> Progress {
         for container in stopped.stopped.iter().filter(|c| c.exit_code == KILLED) {
-            let what = format!("{} did not stop by itself and was killed after {}", container.name, show_duration(container.took));
+            let what = format!(
+                "{} did not stop by itself and was killed after {}",
+                container.name,
+                show_duration(container.took)
+            );
             cx.warn(&self.plan.name, what);
         }
         if let Some(alive) = judge::first_alive(&stopped.left) {
@@ -428,7 +312,9 @@ impl Track {
                 let after = show_duration(now.since(self.entered));
                 return Progress::Failed(Cause {
                     hint: Some("let the app answer 503 and serve on for longer after SIGTERM, or drain by file".into()),
-                    ..Cause::unproved(format!("the app left {after} after SIGTERM, before the balancer had let go of it"))
+                    ..Cause::unproved(format!(
+                        "the app left {after} after SIGTERM, before the balancer had let go of it"
+                    ))
                 });
             }
         }
@@ -438,7 +324,9 @@ impl Track {
     }
 
     fn started(&mut self, now: Stamp, containers: &[crate::fleet::model::Container]) -> Progress {
-        let Some(release) = self.release() else { return Progress::Failed(Cause::unproved("there is no release to start")) };
+        let Some(release) = self.release() else {
+            return Progress::Failed(Cause::unproved("there is no release to start"));
+        };
         match judge::containers(release, containers) {
             Ok(()) => Progress::Proved(None),
             Err(cause) if cause.kind == CauseKind::Gone => {
@@ -451,7 +339,9 @@ impl Track {
     }
 
     fn verified(&mut self, cx: &mut Cx<'_>, now: Stamp, verified: &Verified) -> Progress {
-        let Some(release) = self.release() else { return Progress::Failed(Cause::unproved("there is no release to verify")) };
+        let Some(release) = self.release() else {
+            return Progress::Failed(Cause::unproved("there is no release to verify"));
+        };
         let restarts: u32 = verified.containers.iter().map(|c| c.restarts).sum();
         let restarted = self.restarts.is_some_and(|before| restarts > before);
         let judged = judge::services(&cx.setup.fleet, release, verified);
@@ -479,30 +369,6 @@ impl Track {
         }
         self.wait = Wait::Until((now + CHECK_AGAIN).min(since + stable));
         Progress::Stay
-    }
-
-    fn look_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
-        if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
-            return Progress::Failed(cause);
-        }
-        if self.all_turned() { Progress::Proved(None) } else { Progress::Stay }
-    }
-
-    fn look_settle_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
-        if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
-            return Progress::Failed(cause);
-        }
-        if !self.all_turned() {
-            self.moments.settle_until = None;
-            return Progress::Stay;
-        }
-        let ends = self.plan.targets.iter().filter_map(|target| {
-            let numbers = cx.setup.plan.groups.get(&target.group)?;
-            Some(self.moments.turned.get(target).copied()?.max(self.entered) + numbers.settle_in(&cx.setup.plan.drain))
-        });
-        let ends = ends.max().unwrap_or(now);
-        self.moments.settle_until = Some(ends);
-        if now < ends { Progress::Stay } else { Progress::Proved(None) }
     }
 }
 

@@ -32,7 +32,10 @@ impl Site {
         let deadline = Instant::now() + grace + ENGINE_MARGIN;
         let began = SystemTime::now();
         let stop = compose::stop(&self.fleet.app).cwd(Path::new("/"));
-        let ended = self.change(&stop, grace + ENGINE_MARGIN).await.and_then(|output| output.success("stopping the containers"));
+        let ended = self
+            .change(&stop, grace + ENGINE_MARGIN)
+            .await
+            .and_then(|output| output.success("stopping the containers"));
         let after = self.stopped_by(deadline, ended.is_ok()).await?;
         let left: Vec<Container> = after.iter().filter(|c| c.is_alive()).map(|c| c.container.clone()).collect();
         if !left.is_empty() {
@@ -64,7 +67,10 @@ impl Site {
         let manifest = publish::check_files(&self.layout, release)?;
         let ids = publish::image_ids(&manifest).await?;
         if let Some((name, pin)) = manifest.services.iter().find(|(name, _)| !ids.contains_key(*name)) {
-            return Err(Failure::new(FailureKind::Missing, format!("{name}: the image {} is not on this server", pin.image)));
+            return Err(Failure::new(
+                FailureKind::Missing,
+                format!("{name}: the image {} is not on this server", pin.image),
+            ));
         }
         let point = self.layout.point(Pointer::Incoming, Some(release));
         point.map_err(|error| disk(self.layout.dir(), &error))?;
@@ -87,9 +93,14 @@ impl Site {
         let failed = |error: &std::io::Error| disk(self.layout.dir(), error);
         let before = self.layout.pointer(Pointer::Current).map_err(|error| failed(&error))?;
         self.layout.point(Pointer::Current, Some(release)).map_err(|error| failed(&error))?;
-        if let Some(before) = before.filter(|before| before != release) {
-            self.layout.point(Pointer::Previous, Some(&before)).map_err(|error| failed(&error))?;
+        let previous = self.layout.pointer(Pointer::Previous).map_err(|error| failed(&error))?;
+        match before.filter(|before| before != release) {
+            Some(before) => self.layout.point(Pointer::Previous, Some(&before)),
+            // One step back from it is not itself.
+            None if previous.as_ref() == Some(release) => self.layout.point(Pointer::Previous, None),
+            None => Ok(()),
         }
+        .map_err(|error| failed(&error))?;
         self.layout.point(Pointer::Incoming, None).map_err(|error| failed(&error))?;
         self.enter(State::Switched)?;
         publish::prune(&self.layout, self.fleet.release.keep);

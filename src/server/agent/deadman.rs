@@ -87,7 +87,11 @@ impl Site {
                 (_, false) => passed_at = None,
             }
             if Instant::now() >= end && passed_at.is_none() {
-                let what = format!("release {} was brought up and not verified: {}; it stays drained", release.short(), faults.join("; "));
+                let what = format!(
+                    "release {} was brought up and not verified: {}; it stays drained",
+                    release.short(),
+                    faults.join("; ")
+                );
                 return Err(Failure::new(FailureKind::Command, what));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -97,8 +101,10 @@ impl Site {
     async fn faults(&self, release: &ReleaseId) -> Result<Vec<String>, Failure> {
         let manifest = publish::read_release(&self.layout, release)?;
         let seen = self.verify(release).await?;
-        let mut faults: Vec<String> =
-            container_faults(&manifest, &seen.image_ids, &seen.containers).into_iter().map(|fault| fault.what).collect();
+        let mut faults: Vec<String> = container_faults(&manifest, &seen.image_ids, &seen.containers)
+            .into_iter()
+            .map(|fault| fault.what)
+            .collect();
         for service in self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)) {
             let judged = seen.services.get(&service.name).map(|evidence| judge(&service.verify, evidence, release));
             if let Some(Err(why)) = judged {

@@ -33,8 +33,12 @@ impl Site {
         match self.fleet.drain.by.clone() {
             DrainBy::File { path } => flip_file(Path::new(&path), drained)?,
             DrainBy::Http { drain, undrain } => call(if drained { &drain } else { &undrain }).await?,
-            DrainBy::Exec { service, drain, undrain } => self.flip_exec(service, if drained { drain } else { undrain }).await?,
-            DrainBy::Signal { service, drain, undrain } => self.flip_signal(&service, if drained { &drain } else { &undrain }).await?,
+            DrainBy::Exec { service, drain, undrain } => {
+                self.flip_exec(service, if drained { drain } else { undrain }).await?
+            }
+            DrainBy::Signal { service, drain, undrain } => {
+                self.flip_signal(&service, if drained { &drain } else { &undrain }).await?
+            }
             // The stop itself, or the balancer's side of it: nothing is done here.
             DrainBy::Sigterm | DrainBy::Deregister => {}
         }
@@ -68,9 +72,13 @@ impl Site {
 
     async fn alive(&self, service: &ServiceName) -> Result<Vec<String>, Failure> {
         let containers = self.containers().await?;
-        let ids: Vec<String> = containers.into_iter().filter(|c| c.is_alive() && &c.container.service == service).map(|c| c.id).collect();
+        let ids: Vec<String> =
+            containers.into_iter().filter(|c| c.is_alive() && &c.container.service == service).map(|c| c.id).collect();
         if ids.is_empty() {
-            return Err(Failure::new(FailureKind::Command, format!("no container of {service} runs, so it cannot be told to drain")));
+            return Err(Failure::new(
+                FailureKind::Command,
+                format!("no container of {service} runs, so it cannot be told to drain"),
+            ));
         }
         Ok(ids)
     }
@@ -88,7 +96,9 @@ impl Site {
 fn flip_file(path: &Path, drained: bool) -> Result<(), Failure> {
     let done = if drained {
         // The folder lies in /run as a rule, and is gone after a boot.
-        path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| write_atomic(path, b"drained by handover\n", 0o644))
+        path.parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| write_atomic(path, b"drained by handover\n", 0o644))
     } else {
         remove(path)
     };

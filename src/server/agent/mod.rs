@@ -101,8 +101,11 @@ async fn first<R: AsyncRead + Unpin, F: FnMut()>(reader: &mut Reader<R, F>) -> R
     let format = value.pointer("/hello/format").and_then(serde_json::Value::as_u64);
     if format != Some(u64::from(FORMAT)) {
         let theirs = format.map_or_else(|| "none".to_owned(), |format| format.to_string());
-        return Err(Failure::new(FailureKind::Missing, format!("the agent speaks format {FORMAT}, the deploying side {theirs}"))
-            .hint("let both be the same version of handover"));
+        return Err(Failure::new(
+            FailureKind::Missing,
+            format!("the agent speaks format {FORMAT}, the deploying side {theirs}"),
+        )
+        .hint("let both be the same version of handover"));
     }
     match serde_json::from_value(value) {
         Ok(ToAgent::Hello(context)) => Ok(*context),
@@ -126,7 +129,13 @@ async fn write_all<W: AsyncWrite + Unpin>(mut to: W, mut messages: mpsc::Unbound
 }
 
 /// Hears the deploying side out; returns how it ended.
-async fn listen<R, F>(mut reader: Reader<R, F>, heard: &Heard, lease: Duration, jobs: &mpsc::UnboundedSender<Job>, ctl: &watch::Sender<Ctl>) -> String
+async fn listen<R, F>(
+    mut reader: Reader<R, F>,
+    heard: &Heard,
+    lease: Duration,
+    jobs: &mpsc::UnboundedSender<Job>,
+    ctl: &watch::Sender<Ctl>,
+) -> String
 where
     R: AsyncRead + Unpin + Send + 'static,
     F: FnMut() + Send + 'static,
@@ -181,7 +190,12 @@ where
 }
 
 /// One request at a time, in order. When the deploy is dead, what only looks is dropped; what changes is finished.
-async fn work(mut site: Site, mut queue: mpsc::UnboundedReceiver<Job>, ctl: watch::Receiver<Ctl>, out: mpsc::UnboundedSender<FromAgent>) -> Site {
+async fn work(
+    mut site: Site,
+    mut queue: mpsc::UnboundedReceiver<Job>,
+    ctl: watch::Receiver<Ctl>,
+    out: mpsc::UnboundedSender<FromAgent>,
+) -> Site {
     while let Some(Job { id, request, unlocks }) = queue.recv().await {
         if ctl.borrow().dead {
             continue;

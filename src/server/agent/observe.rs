@@ -78,15 +78,18 @@ impl Site {
             missing.push(format!("{} may not be written to; give it to the user that deploys", dir.display()));
         }
         let lock = self.layout.server_lock();
-        if lock.exists() && access(lock, Access::READ_OK | Access::WRITE_OK).is_err() {
-            missing.push(format!("the lock {} may not be opened for writing; `chmod 666` it or let one group own it", lock.display()));
+        if lock.exists() && access(lock, Access::READ_OK).is_err() {
+            missing.push(format!("the lock {} may not be opened; let everybody who takes it read it", lock.display()));
         } else if !lock.exists() && !lock.parent().is_some_and(may_write) {
             missing.push(format!("the lock {} is not there and cannot be made", lock.display()));
         }
         if let DrainBy::File { path } = &self.fleet.drain.by {
             let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
             if !may_write(folder) {
-                missing.push(format!("the drain file's folder {} may not be written to; `tmpfiles.d` keeps it across boots", folder.display()));
+                missing.push(format!(
+                    "the drain file's folder {} may not be written to; `tmpfiles.d` keeps it across boots",
+                    folder.display()
+                ));
             }
         }
     }
@@ -132,7 +135,9 @@ async fn compose_version(missing: &mut Vec<String>) -> String {
 fn compose_fault(word: &str, one: Option<&str>) -> Option<String> {
     if word.is_empty() {
         return Some(match one {
-            Some(one) if one.starts_with("1.") => format!("Compose is {one}, which is v1 and no longer maintained; {COMPOSE_AT_LEAST} is needed: {INSTALL}"),
+            Some(one) if one.starts_with("1.") => format!(
+                "Compose is {one}, which is v1 and no longer maintained; {COMPOSE_AT_LEAST} is needed: {INSTALL}"
+            ),
             Some(one) => format!("Compose {one} is there, but not as a plugin of Docker: {INSTALL}"),
             None => format!("Docker Compose is not there: {INSTALL}"),
         });

@@ -48,7 +48,8 @@ pub struct Entry {
 /// The record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    format: u32,
+    /// Format number of the record.
+    pub format: u32,
     /// How far it has come.
     pub state: State,
     /// Whether we have made health fail and not yet pass again.
@@ -65,7 +66,15 @@ pub struct Record {
 
 impl Default for Record {
     fn default() -> Self {
-        Self { format: FORMAT, state: State::Idle, drained: false, run: None, agent: None, command: None, entries: Vec::new() }
+        Self {
+            format: FORMAT,
+            state: State::Idle,
+            drained: false,
+            run: None,
+            agent: None,
+            command: None,
+            entries: Vec::new(),
+        }
     }
 }
 

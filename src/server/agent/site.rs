@@ -43,14 +43,22 @@ pub(super) struct Site {
 
 /// A failure of the disk, in the words that every part uses.
 pub(super) fn disk(path: &Path, error: &io::Error) -> Failure {
-    let kind = if error.kind() == io::ErrorKind::PermissionDenied { FailureKind::Missing } else { FailureKind::Internal };
+    let kind =
+        if error.kind() == io::ErrorKind::PermissionDenied { FailureKind::Missing } else { FailureKind::Internal };
     Failure::new(kind, format!("{}: {error}", path.display()))
 }
 
 impl Site {
     pub(super) fn new(context: Context) -> Self {
         let layout = Layout::of(&context.fleet);
-        Self { fleet: context.fleet, run: context.run, layout, record: Record::default(), server_lock: None, deploy_lock: None }
+        Self {
+            fleet: context.fleet,
+            run: context.run,
+            layout,
+            record: Record::default(),
+            server_lock: None,
+            deploy_lock: None,
+        }
     }
 
     /// Whether a request must be finished although its asker is dead: it changes what runs, or what is switched on.
@@ -68,7 +76,12 @@ impl Site {
         )
     }
 
-    pub(super) async fn handle(&mut self, request: Request, ctl: watch::Receiver<Ctl>, unlocks: u64) -> Result<Reply, Failure> {
+    pub(super) async fn handle(
+        &mut self,
+        request: Request,
+        ctl: watch::Receiver<Ctl>,
+        unlocks: u64,
+    ) -> Result<Reply, Failure> {
         match request {
             Request::Observe => Ok(Reply::Facts(Box::new(self.observe().await?))),
             Request::LockDeploy => self.lock_deploy(),
@@ -84,7 +97,9 @@ impl Site {
                 publish::stage(&self.layout, &self.fleet.app, &manifest, &files).await?;
                 Ok(Reply::Done)
             }
-            Request::Pull { release } => Ok(Reply::Pulled(publish::pull(&publish::read_release(&self.layout, &release)?).await?)),
+            Request::Pull { release } => {
+                Ok(Reply::Pulled(publish::pull(&publish::read_release(&self.layout, &release)?).await?))
+            }
             Request::Adopt => {
                 let containers = self.containers().await?;
                 Ok(Reply::Adopted(Box::new(publish::adopt(&self.layout, &self.fleet, &containers).await?)))
@@ -241,8 +256,9 @@ impl Site {
                 continue;
             }
             let output = output.success("looking at containers")?;
-            return parse_inspect(&output.stdout)
-                .map_err(|error| Failure::new(FailureKind::Internal, format!("the engine's answer is not understood: {error}")));
+            return parse_inspect(&output.stdout).map_err(|error| {
+                Failure::new(FailureKind::Internal, format!("the engine's answer is not understood: {error}"))
+            });
         }
         Err(Failure::new(FailureKind::Command, "the project's containers come and go too fast to be looked at"))
     }
@@ -250,17 +266,18 @@ impl Site {
     pub(super) async fn verify(&self, release: &crate::fleet::model::ReleaseId) -> Result<Verified, Failure> {
         let manifest = publish::read_release(&self.layout, release)?;
         let containers = self.containers().await?;
-        let services: Vec<_> = self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)).cloned().collect();
+        let services: Vec<_> =
+            self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)).cloned().collect();
         let evidence = probes::services(&services, &containers).await;
         let image_ids = publish::image_ids(&manifest).await?;
         let mut logs = BTreeMap::new();
         for service in &services {
             let fine = evidence.get(&service.name).is_some_and(|seen| judge(&service.verify, seen, release).is_ok());
             let own = containers.iter().find(|c| c.container.service == service.name);
-            if let (false, Some(container)) = (fine, own) {
-                if let Ok(output) = run(&compose::logs(&container.id), ENGINE).await {
-                    logs.insert(service.name.clone(), last_lines(&format!("{}{}", output.text(), output.stderr), 20));
-                }
+            if let (false, Some(container)) = (fine, own)
+                && let Ok(output) = run(&compose::logs(&container.id), ENGINE).await
+            {
+                logs.insert(service.name.clone(), last_lines(&format!("{}{}", output.text(), output.stderr), 20));
             }
         }
         // Once more, so that nothing that ended during the checks passes for running.

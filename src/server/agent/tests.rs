@@ -1,1 +1,227 @@
 //! The agent as its asker sees it, over a pair of pipes.
+
+use super::*;
+use crate::fleet::model::{
+    Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    Ssh, Watchdog,
+};
+use crate::server::wire::{Reply, Run};
+use std::path::Path;
+use std::process::Command;
+use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
+use tokio::task::JoinHandle;
+
+const NOT_LONG: Duration = Duration::from_secs(10);
+
+fn fleet(dir: &Path, lease: Duration) -> Fleet {
+    let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
+    Fleet {
+        app: "handover-agent-test".into(),
+        release: ReleaseSpec { compose: "c".into(), files: vec![], env: vec![], vars: vec![], dir: path(""), keep: 3 },
+        ssh: Ssh { sudo: false, host_keys: HostKeys::Strict, parallel: 1 },
+        rolling: Rolling {
+            batch: Batch::Count(1),
+            min_healthy: 1,
+            pause: Duration::ZERO,
+            stable: Duration::ZERO,
+            on_failure: OnFailure::Rollback,
+            on_loss: OnLoss::Halt,
+        },
+        lock: LockSpec { path: path("lock"), wait: NOT_LONG, lease },
+        balancer: Balancer { kind: BalancerKind::None, region: None, endpoint: None, groups: vec![] },
+        drain: Drain {
+            by: DrainBy::File { path: path("run/drain") },
+            real: None,
+            serve: Duration::ZERO,
+            max: NOT_LONG,
+            margin: Duration::ZERO,
+            counter: None,
+            unverified_return: false,
+        },
+        services: vec![],
+        servers: vec![],
+        watchdog: Watchdog { interval: NOT_LONG, strikes: 3 },
+        measure: None,
+    }
+}
+
+struct Asker {
+    reader: Reader<ReadHalf<DuplexStream>, fn()>,
+    writer: WriteHalf<DuplexStream>,
+    agent: JoinHandle<i32>,
+    next: u64,
+}
+
+impl Asker {
+    async fn start() -> Self {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (stdin, stdout) = tokio::io::split(far);
+        let (reader, writer) = tokio::io::split(near);
+        let agent = tokio::spawn(serve(stdin, stdout));
+        let mut reader = Reader::new(reader, (|| {}) as fn());
+        reader.skip_banner().await.expect("the marker");
+        assert!(matches!(reader.next().await.expect("hello"), FromAgent::Hello(hello) if hello.format == FORMAT));
+        Self { reader, writer, agent, next: 0 }
+    }
+
+    async fn greeted(fleet: Fleet) -> Self {
+        let mut asker = Self::start().await;
+        let run = Run { id: "run-1".into(), who: "ann@laptop".into(), what: "deploy".into() };
+        let context = Context { format: FORMAT, run, server: "web-1".into(), fleet };
+        frame::write(&mut asker.writer, &ToAgent::Hello(Box::new(context))).await.expect("sent");
+        asker
+    }
+
+    async fn send(&mut self, request: Request) -> u64 {
+        self.next += 1;
+        frame::write(&mut self.writer, &ToAgent::Request { id: self.next, request }).await.expect("sent");
+        self.next
+    }
+
+    async fn answer(&mut self) -> (u64, Result<Reply, Failure>) {
+        loop {
+            match self.reader.next().await.expect("an answer") {
+                FromAgent::Reply { id, result } => return (id, result),
+                FromAgent::Heartbeat | FromAgent::Hello(_) => {}
+            }
+        }
+    }
+
+    async fn ask(&mut self, request: Request) -> Result<Reply, Failure> {
+        let id = self.send(request).await;
+        let (answered, result) = self.answer().await;
+        assert_eq!(answered, id);
+        result
+    }
+
+    /// Ends the connection the hard way and waits for the agent's own end.
+    async fn vanish(self) -> i32 {
+        drop((self.reader, self.writer));
+        tokio::time::timeout(NOT_LONG * 3, self.agent).await.expect("it ends").expect("it does not panic")
+    }
+}
+
+fn is_free(dir: &Path) -> bool {
+    Command::new("flock").arg("-n").arg(dir.join("lock")).arg("true").status().expect("flock(1)").success()
+}
+
+const LOCK: Request = Request::Lock { wait: Duration::ZERO };
+
+#[tokio::test]
+async fn nothing_is_changed_without_the_server_lock() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    let release = || "ab".into();
+    for request in [
+        Request::Flip { drained: true },
+        Request::Stop,
+        Request::Start { release: release() },
+        Request::Switch { release: release() },
+        Request::Absent { absence: None },
+    ] {
+        let shown = format!("{request:?}");
+        assert_eq!(asker.ask(request).await.expect_err("refused").kind, FailureKind::NotLocked, "{shown}");
+    }
+    assert!(!dir.path().join("run/drain").exists());
+    assert_eq!(asker.vanish().await, 0);
+}
+
+#[tokio::test]
+async fn what_is_done_stands_in_the_record_and_the_end_of_stdin_frees_the_lock() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let record = || Record::read(&dir.path().join("record.json")).expect("a record");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked), "it is ours already");
+    assert!(!is_free(dir.path()));
+    assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
+    assert!(record().drained && record().state == State::Drained);
+    assert!(dir.path().join("run/drain").exists());
+    assert_eq!(asker.ask(Request::Flip { drained: false }).await, Ok(Reply::Done));
+    assert!(!record().drained && !dir.path().join("run/drain").exists());
+    assert_eq!(asker.vanish().await, 0);
+    assert!(is_free(dir.path()));
+    let last = record().entries.pop().expect("a sentence").what;
+    assert!(last.contains("ended the connection") && last.contains("nothing had been changed"), "{last}");
+}
+
+#[tokio::test]
+async fn a_deploy_that_is_not_heard_from_for_the_lease_is_dead() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), Duration::from_millis(900))).await;
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        frame::write(&mut asker.writer, &ToAgent::Heartbeat).await.expect("sent");
+    }
+    assert!(!is_free(dir.path()), "heartbeats keep it");
+    // Half open: nothing ends, nothing comes.
+    let ended = tokio::time::timeout(NOT_LONG, &mut asker.agent).await.expect("it ends").expect("it does not panic");
+    assert_eq!(ended, 0);
+    assert!(is_free(dir.path()));
+}
+
+#[tokio::test]
+async fn an_unlock_cancels_a_lock_that_waits_and_heartbeats_pass_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut other = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(other.ask(LOCK).await, Ok(Reply::Locked));
+    let mut asker = Asker::greeted(fleet(dir.path(), Duration::from_secs(1))).await;
+    let lock = asker.send(Request::Lock { wait: NOT_LONG * 6 }).await;
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        frame::write(&mut asker.writer, &ToAgent::Heartbeat).await.expect("sent");
+    }
+    let unlock = asker.send(Request::Unlock { record: "interrupted".into() }).await;
+    let (id, result) = asker.answer().await;
+    assert!(id == lock && matches!(&result, Ok(Reply::Held(holder)) if holder.who == "ann@laptop"), "{result:?}");
+    assert_eq!(asker.answer().await, (unlock, Ok(Reply::Done)));
+    assert_eq!(other.vanish().await, 0);
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked), "a later one is not cancelled by it");
+    assert_eq!(asker.vanish().await, 0);
+}
+
+#[tokio::test]
+async fn another_format_is_refused_by_its_number() {
+    let mut asker = Asker::start().await;
+    let hello = serde_json::json!({"hello": {"format": 99, "whatever": "it means then"}});
+    frame::write(&mut asker.writer, &hello).await.expect("sent");
+    let (_, result) = asker.answer().await;
+    let failure = result.expect_err("refused");
+    assert!(failure.message.contains("format 1") && failure.message.contains("99"), "{failure}");
+    assert_eq!(asker.vanish().await, 1);
+}
+
+#[tokio::test]
+async fn a_lock_whose_agent_was_killed_is_taken_over_after_its_last_command() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("setsid").args(["sleep", "1.5"]).spawn().expect("sleep");
+    // setsid(1) makes the leader of a group of the process itself.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let left = Record {
+        state: State::Stopped,
+        command: Some(crate::server::process::ProcessId::of(command.id())),
+        ..Record::default()
+    };
+    left.write(&dir.path().join("record.json")).expect("written");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    let began = Instant::now();
+    let waited = tokio::task::spawn_blocking(move || command.wait());
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    assert!(began.elapsed() > Duration::from_millis(900), "{:?}", began.elapsed());
+    waited.await.expect("joined").expect("waited for");
+    let record = Record::read(&dir.path().join("record.json")).expect("a record");
+    assert!(record.entries.iter().any(|entry| entry.what.contains("had died")), "{record:?}");
+    assert_eq!(asker.vanish().await, 0);
+}
+
+#[tokio::test]
+async fn a_freeze_is_a_record_and_no_lock() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(asker.ask(Request::Freeze { reason: "sale".into() }).await, Ok(Reply::Done));
+    assert!(is_free(dir.path()) && dir.path().join("freeze.json").exists());
+    assert_eq!(asker.ask(Request::Unfreeze).await, Ok(Reply::Done));
+    assert!(!dir.path().join("freeze.json").exists());
+    assert_eq!(asker.vanish().await, 0);
+}

@@ -76,7 +76,8 @@ pub fn down(app: &str) -> CommandLine {
 /// The ids of the project's containers.
 #[must_use]
 pub fn list(app: &str) -> CommandLine {
-    docker(["ps", "--all", "--quiet", "--no-trunc", "--filter"]).args([format!("label=com.docker.compose.project={app}")])
+    docker(["ps", "--all", "--quiet", "--no-trunc", "--filter"])
+        .args([format!("label=com.docker.compose.project={app}")])
 }
 
 /// All about containers.
@@ -149,15 +150,31 @@ mod tests {
         assert_eq!(
             line.argv,
             [
-                "docker", "compose", "--env-file", "/dev/null", "--project-name", "mythex", "--file", "/opt/my app/releases/ab/compose.json",
-                "up", "--detach", "--no-build", "--pull", "never", "--remove-orphans", "--quiet-pull"
+                "docker",
+                "compose",
+                "--env-file",
+                "/dev/null",
+                "--project-name",
+                "mythex",
+                "--file",
+                "/opt/my app/releases/ab/compose.json",
+                "up",
+                "--detach",
+                "--no-build",
+                "--pull",
+                "never",
+                "--remove-orphans",
+                "--quiet-pull"
             ]
         );
     }
 
     #[test]
     fn what_is_stopped_is_the_project_and_not_what_a_file_says_of_it() {
-        assert_eq!(stop("mythex").argv, ["docker", "compose", "--env-file", "/dev/null", "--project-name", "mythex", "stop"]);
+        assert_eq!(
+            stop("mythex").argv,
+            ["docker", "compose", "--env-file", "/dev/null", "--project-name", "mythex", "stop"]
+        );
         assert!(!down("mythex").argv.contains(&"--file".to_owned()));
     }
 

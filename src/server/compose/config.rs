@@ -55,16 +55,13 @@ pub fn unset_variables(stderr: &str) -> BTreeSet<Unset> {
     for line in stderr.lines() {
         // In logfmt the quotes are escaped, on a terminal they are not.
         let line = line.replace("\\\"", "\"");
-        if let Some((before, _)) = line.split_once("\" variable is not set") {
-            if let Some((_, name)) = before.rsplit_once('"') {
-                unset.insert(Unset { name: name.to_owned() });
-            }
-        }
-        if let Some((_, after)) = line.split_once("required variable ") {
-            if let Some((name, _)) = after.split_once(' ') {
-                unset.insert(Unset { name: name.to_owned() });
-            }
-        }
+        let warned = line
+            .split_once("\" variable is not set")
+            .and_then(|(before, _)| before.rsplit_once('"'))
+            .map(|(_, name)| name);
+        let required =
+            line.split_once("required variable ").and_then(|(_, after)| after.split_once(' ')).map(|(name, _)| name);
+        unset.extend(warned.into_iter().chain(required).map(|name| Unset { name: name.to_owned() }));
     }
     unset
 }

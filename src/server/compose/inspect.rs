@@ -183,7 +183,10 @@ mod tests {
         let all = parse_inspect(RECORDED.as_bytes()).expect("the engine's answer");
         assert_eq!(all.len(), 1);
         let one = &all[0];
-        assert_eq!((one.container.name.as_str(), one.container.restarts, one.container.exit_code), ("mythex-api-1", 3, 3));
+        assert_eq!(
+            (one.container.name.as_str(), one.container.restarts, one.container.exit_code),
+            ("mythex-api-1", 3, 3)
+        );
         assert_eq!(one.container.state, ContainerState::Restarting);
         assert!(one.started.is_some() && one.finished.is_none() && one.is_alive());
         assert_eq!(one.grace, Duration::from_secs(90));

@@ -6,7 +6,9 @@
 use super::disk;
 use super::stage::stage;
 use crate::fleet::model::{Fleet, ReleaseId, ServiceName};
-use crate::fleet::release::{DEFINITION, MANIFEST_FORMAT, Manifest, PLACEHOLDER, ServicePin, canonical, digest, sha256_hex};
+use crate::fleet::release::{
+    DEFINITION, MANIFEST_FORMAT, Manifest, PLACEHOLDER, ServicePin, canonical, digest, sha256_hex,
+};
 use crate::server::compose::{self, Inspected, unset_variables};
 use crate::server::layout::{Layout, Pointer};
 use crate::server::run::{CommandLine, run};
@@ -41,14 +43,18 @@ pub async fn adopt(layout: &Layout, fleet: &Fleet, containers: &[Inspected]) -> 
         }
     }
     if let Some(lost) = containers.iter().find(|c| !pins.contains_key(&c.container.service)) {
-        return Err(cannot(format!("{} runs, but its service `{}` is no longer in the compose file", lost.container.name, lost.container.service)));
+        return Err(cannot(format!(
+            "{} runs, but its service `{}` is no longer in the compose file",
+            lost.container.name, lost.container.service
+        )));
+    }
+    if let Some(top) = definition.as_object_mut() {
+        // Anchors: what they meant is in the services already.
+        top.retain(|key, _| !key.starts_with("x-"));
     }
     if let Some(name) = leftover(&definition) {
         return Err(cannot(format!("the variable `{name}`, with which it was started, is written down nowhere"))
             .hint(format!("write it into the project's `.env` on the server: {name}=...")));
-    }
-    if let Some(top) = definition.as_object_mut() {
-        top.retain(|key, _| !key.starts_with("x-"));
     }
     let text = canonical(&definition);
     let id = ReleaseId::new(format!("adopted-{}", digest(&text, &[]).short()));
@@ -81,7 +87,11 @@ async fn reconstructed(app: &str, container: &Inspected) -> Result<Value, Failur
     }
     let beside = Path::new(folder).join(".env");
     if env_files.is_empty() {
-        env_files.push(if beside.exists() { beside.to_string_lossy().into_owned() } else { compose::NO_FILE.to_owned() });
+        env_files.push(if beside.exists() {
+            beside.to_string_lossy().into_owned()
+        } else {
+            compose::NO_FILE.to_owned()
+        });
     }
     let line = compose::config_full(app, &files, folder, &env_files);
     let output = with_marks(line).await?;
@@ -95,10 +105,12 @@ async fn with_marks(mut line: CommandLine) -> Result<Vec<u8>, Failure> {
         let unset: BTreeSet<String> = unset_variables(&output.stderr).into_iter().map(|unset| unset.name).collect();
         let fresh: Vec<String> = unset.into_iter().filter(|name| !line.env.contains_key(name)).collect();
         if fresh.is_empty() {
-            return output.success("resolving its compose file").map(|output| output.stdout).map_err(|failure| Failure {
-                kind: FailureKind::Missing,
-                message: format!("what runs here cannot be saved: {}", failure.message),
-                ..failure
+            return output.success("resolving its compose file").map(|output| output.stdout).map_err(|failure| {
+                Failure {
+                    kind: FailureKind::Missing,
+                    message: format!("what runs here cannot be saved: {}", failure.message),
+                    ..failure
+                }
             });
         }
         for name in fresh {
@@ -120,7 +132,11 @@ fn leftover(definition: &Value) -> Option<String> {
 }
 
 /// Lets a service be what its container is: the image by its local id, the environment as it was given.
-async fn taken_over(service: &mut Map<String, Value>, container: &Inspected, replicas: usize) -> Result<ServicePin, Failure> {
+async fn taken_over(
+    service: &mut Map<String, Value>,
+    container: &Inspected,
+    replicas: usize,
+) -> Result<ServicePin, Failure> {
     for gone in ["build", "env_file"] {
         service.remove(gone);
     }
@@ -133,12 +149,17 @@ async fn taken_over(service: &mut Map<String, Value>, container: &Inspected, rep
     let id = &container.container.image_id;
     let short: String = id.trim_start_matches("sha256:").chars().take(12).collect();
     let name = format!("handover.local/adopted:{short}");
-    run(&compose::tag(id, &name), LOCAL).await?.success(&format!("naming the image of {}", container.container.name))?;
+    run(&compose::tag(id, &name), LOCAL)
+        .await?
+        .success(&format!("naming the image of {}", container.container.name))?;
     service.insert("image".to_owned(), Value::String(name));
     for volume in service.get("volumes").and_then(Value::as_array).into_iter().flatten() {
         let bind = volume.get("type").and_then(Value::as_str) == Some("bind");
-        if let Some(source) = volume.get("source").and_then(Value::as_str).filter(|source| bind && !source.contains("@@")) {
-            std::fs::symlink_metadata(source).map_err(|error| cannot(format!("{source}, which is mounted: {error}")))?;
+        if let Some(source) =
+            volume.get("source").and_then(Value::as_str).filter(|source| bind && !source.contains("@@"))
+        {
+            std::fs::symlink_metadata(source)
+                .map_err(|error| cannot(format!("{source}, which is mounted: {error}")))?;
         }
     }
     let one_shot = matches!(service.get("restart").and_then(Value::as_str), None | Some("no")) && !container.is_alive();

@@ -14,6 +14,9 @@ use super::wire::{Failure, FailureKind};
 use std::io;
 
 fn disk(what: &str, error: &io::Error) -> Failure {
-    let missing = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull);
+    let missing = matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull
+    );
     Failure::new(if missing { FailureKind::Missing } else { FailureKind::Internal }, format!("{what}: {error}"))
 }

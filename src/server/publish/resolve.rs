@@ -3,12 +3,12 @@
 use super::disk;
 use crate::fleet::model::{Fleet, ServiceName};
 use crate::fleet::release::{
-    DEFINITION, Definition, FileMark, MANIFEST, MANIFEST_FORMAT, Manifest, PLACEHOLDER, RELEASE_VARIABLE, as_written, digest,
-    read_definition, sha256_hex,
+    DEFINITION, Definition, FileMark, MANIFEST, MANIFEST_FORMAT, Manifest, PLACEHOLDER, RELEASE_VARIABLE, as_written,
+    digest, read_definition, sha256_hex,
 };
 use crate::server::compose::{self, env_files_aside, env_files_back, unset_variables};
 use crate::server::layout::{Layout, write_new};
-use crate::server::run::{Output, last_lines, run};
+use crate::server::run::{FROM_THE_SERVER, Output, last_lines, run};
 use crate::server::wire::{Blob, Failure, FailureKind, Resolved};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,7 @@ pub async fn resolve(
         .map_err(|error| disk("no folder to resolve in", &error))?;
     let marks = unpack(folder.path(), files)?;
     let mut definition = one(&fleet.app, folder.path(), compose_file).await?;
+    of_this_server(&definition, vars)?;
     let had_env_files = with_env_files(&definition);
     env_files_aside(&mut definition);
     let mut definition = two(&fleet.app, folder.path(), &definition, vars).await?;
@@ -51,11 +52,12 @@ pub async fn resolve(
     let beside: Vec<FileMark> = marks.into_iter().filter(|mark| mark.name != compose_file).collect();
     let names: BTreeSet<String> = beside.iter().map(|mark| mark.name.clone()).collect();
     let expected: BTreeSet<ServiceName> = fleet.services.iter().map(|service| service.name.clone()).collect();
-    let Definition { text, services, warnings } = read_definition(definition, &names, &expected).map_err(|refusals| {
-        let message = refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        let hint = refusals.first().map_or("", |refusal| refusal.hint());
-        Failure::new(FailureKind::Input, message).hint(hint)
-    })?;
+    let Definition { text, services, warnings } =
+        read_definition(definition, &names, &expected).map_err(|refusals| {
+            let message = refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let hint = refusals.first().map_or("", |refusal| refusal.hint());
+            Failure::new(FailureKind::Input, message).hint(hint)
+        })?;
     let id = digest(&text, &beside);
     let mut digests: BTreeMap<String, String> = beside.into_iter().map(|mark| (mark.name, mark.sha256)).collect();
     digests.insert(DEFINITION.to_owned(), sha256_hex(as_written(&text, &id).as_bytes()));
@@ -67,14 +69,21 @@ pub async fn resolve(
 pub(super) fn unpack(folder: &Path, files: &[Blob]) -> Result<Vec<FileMark>, Failure> {
     let mut marks = Vec::new();
     for blob in files {
-        let inside = Path::new(&blob.name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let inside =
+            Path::new(&blob.name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if !inside || blob.name.is_empty() || [MANIFEST, BETWEEN].contains(&blob.name.as_str()) {
-            return Err(Failure::new(FailureKind::Input, format!("`{}` cannot be the name of a published file", blob.name)));
+            return Err(Failure::new(
+                FailureKind::Input,
+                format!("`{}` cannot be the name of a published file", blob.name),
+            ));
         }
         let bytes = blob.decode()?;
         let path = folder.join(&blob.name);
         let mode = if blob.secret { 0o600 } else { 0o644 };
-        path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| write_new(&path, &bytes, mode)).map_err(|e| disk(&blob.name, &e))?;
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| write_new(&path, &bytes, mode))
+            .map_err(|e| disk(&blob.name, &e))?;
         marks.push(FileMark { name: blob.name.clone(), secret: blob.secret, sha256: sha256_hex(&bytes) });
     }
     Ok(marks)
@@ -87,7 +96,8 @@ async fn one(app: &str, folder: &Path, compose_file: &str) -> Result<Value, Fail
 }
 
 async fn two(app: &str, folder: &Path, definition: &Value, vars: &BTreeMap<String, String>) -> Result<Value, Failure> {
-    let between = serde_json::to_vec(definition).map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+    let between =
+        serde_json::to_vec(definition).map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
     write_new(&folder.join(BETWEEN), &between, 0o600).map_err(|error| disk(BETWEEN, &error))?;
     let mut line = compose::config_pass_two(app, Path::new(BETWEEN)).cwd(folder);
     line.env.extend(vars.clone());
@@ -96,8 +106,12 @@ async fn two(app: &str, folder: &Path, definition: &Value, vars: &BTreeMap<Strin
     let unset: Vec<String> = unset_variables(&output.stderr).into_iter().map(|unset| unset.name).collect();
     if !unset.is_empty() {
         let names = unset.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        return Err(Failure::new(FailureKind::Input, format!("the compose file uses {names}, which is not set"))
-            .hint(format!("name it in `release.vars` and give it with --set {}=...; a `$` that is meant as such is written `$$`", unset[0])));
+        return Err(Failure::new(FailureKind::Input, format!("the compose file uses {names}, which is not set")).hint(
+            format!(
+                "name it in `release.vars` and give it with --set {}=...; a `$` that is meant as such is written `$$`",
+                unset[0]
+            ),
+        ));
     }
     parse("the compose file", registry_words(understood("the compose file", output))?)
 }
@@ -120,8 +134,29 @@ fn registry_words(result: Result<Output, Failure>) -> Result<Output, Failure> {
 }
 
 fn parse(what: &str, output: Output) -> Result<Value, Failure> {
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| Failure::new(FailureKind::Internal, format!("Compose's answer about {what} is no JSON: {error}")))
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        Failure::new(FailureKind::Internal, format!("Compose's answer about {what} is no JSON: {error}"))
+    })
+}
+
+/// Variables that every command gets from the server it runs on would make another release of it on each.
+fn of_this_server(definition: &Value, vars: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let text = definition.to_string().replace("$$", "");
+    let used = |name: &&&str| {
+        text.match_indices('$').any(|(at, _)| {
+            let after = text[at + 1..].trim_start_matches('{');
+            after
+                .strip_prefix(**name)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+        })
+    };
+    match FROM_THE_SERVER.iter().filter(|name| !vars.contains_key(**name)).find(used) {
+        None => Ok(()),
+        Some(name) => {
+            Err(Failure::new(FailureKind::Input, format!("the compose file uses `{name}`, which is each server's own"))
+                .hint("give it a name of its own in `release.vars`; a `$` that is meant as such is written `$$`"))
+        }
+    }
 }
 
 fn with_env_files(definition: &Value) -> BTreeSet<String> {
@@ -167,6 +202,19 @@ mod tests {
         let leaked = json!({"services": {"api": {"environment": {"A": "s3cret $$x"}}}});
         let failure = secrets_stayed_out(&leaked, &files).expect_err("leaked");
         assert!(failure.message.contains("`A` of .env") && !failure.message.contains("s3cret"), "{failure}");
+    }
+
+    #[test]
+    fn what_each_server_has_for_itself_is_no_part_of_a_release() {
+        let with = |value: &str| json!({"services": {"api": {"environment": {"A": value}}}});
+        let none = BTreeMap::new();
+        for fine in ["$HOMEWARD", "${HOME_PAGE:-x}", "$$HOME", "HOME", "~"] {
+            assert_eq!(of_this_server(&with(fine), &none), Ok(()), "{fine}");
+        }
+        for refused in ["$HOME", "${HOME}", "x ${PATH:-y}", "$USER/x"] {
+            assert!(of_this_server(&with(refused), &none).is_err(), "{refused}");
+        }
+        assert_eq!(of_this_server(&with("$USER"), &[("USER".to_owned(), "x".to_owned())].into()), Ok(()));
     }
 
     #[test]

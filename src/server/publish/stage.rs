@@ -35,7 +35,10 @@ pub async fn stage(layout: &Layout, app: &str, manifest: &Manifest, files: &[Blo
     let releases = layout.releases();
     fs::create_dir_all(&releases).map_err(|error| disk(&releases.display().to_string(), &error))?;
     sweep(&releases);
-    let folder = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&releases).map_err(|error| disk("no folder to stage in", &error))?;
+    let folder = tempfile::Builder::new()
+        .prefix(".tmp-")
+        .tempdir_in(&releases)
+        .map_err(|error| disk("no folder to stage in", &error))?;
     unpack(folder.path(), &files)?;
     write_json(&folder.path().join(MANIFEST), manifest).map_err(|error| disk(MANIFEST, &error))?;
     for mark in &marks {
@@ -72,7 +75,11 @@ fn checked(manifest: &Manifest, files: &[Blob]) -> Result<(Vec<Blob>, Vec<FileMa
         if blob.name == DEFINITION {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let text_written = as_written(&text, &manifest.id);
-            marks.push(FileMark { name: DEFINITION.to_owned(), secret: blob.secret, sha256: sha256_hex(text_written.as_bytes()) });
+            marks.push(FileMark {
+                name: DEFINITION.to_owned(),
+                secret: blob.secret,
+                sha256: sha256_hex(text_written.as_bytes()),
+            });
             written.push(Blob::bytes(DEFINITION, text_written.as_bytes(), blob.secret));
             definition = Some(text);
         } else {
@@ -83,7 +90,10 @@ fn checked(manifest: &Manifest, files: &[Blob]) -> Result<(Vec<Blob>, Vec<FileMa
     let sent: BTreeMap<String, String> = marks.iter().map(|mark| (mark.name.clone(), mark.sha256.clone())).collect();
     let whole = definition.is_some_and(|text| manifest.id.is_adopted() || digest(&text, &marks) == manifest.id);
     if !whole || sent != manifest.files {
-        return Err(Failure::new(FailureKind::Internal, format!("the files sent are not those of release {}", manifest.id.short())));
+        return Err(Failure::new(
+            FailureKind::Internal,
+            format!("the files sent are not those of release {}", manifest.id.short()),
+        ));
     }
     Ok((written, marks))
 }
@@ -100,7 +110,10 @@ async fn understood(app: &str, folder: &Path) -> Result<(), Failure> {
 /// Folders that were never renamed into place.
 fn sweep(releases: &Path) {
     for entry in fs::read_dir(releases).into_iter().flatten().flatten() {
-        let old = entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFTOVER));
+        let old = entry
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFTOVER));
         if old && entry.file_name().to_string_lossy().starts_with(".tmp-") {
             // The next sweep tries again.
             drop(fs::remove_dir_all(entry.path()));
@@ -130,8 +143,11 @@ pub fn check_files(layout: &Layout, id: &ReleaseId) -> Result<Manifest, Failure>
         let path = layout.release(id).join(name);
         let seen = fs::read(&path).map_err(|error| disk(&path.display().to_string(), &error))?;
         if sha256_hex(&seen) != *sha256 {
-            return Err(Failure::new(FailureKind::Input, format!("{} was changed after it was published", path.display()))
-                .hint("deploy again: a release that is not whole is staged anew"));
+            return Err(Failure::new(
+                FailureKind::Input,
+                format!("{} was changed after it was published", path.display()),
+            )
+            .hint("deploy again: a release that is not whole is staged anew"));
         }
     }
     Ok(manifest)
@@ -168,22 +184,30 @@ pub async fn pull(manifest: &Manifest) -> Result<BTreeMap<ServiceName, String>, 
     let missing: BTreeSet<&String> = missing.map(|(_, pin)| &pin.image).collect();
     for image in missing {
         let output = run(&compose::pull(image), PULL).await?;
-        output.success(&format!("pulling {image}")).map_err(|failure| match registry_hint(&failure.output.join("\n")) {
-            Some(hint) => failure.hint(hint),
-            None => failure,
+        output.success(&format!("pulling {image}")).map_err(|failure| {
+            match registry_hint(&failure.output.join("\n")) {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
         })?;
     }
     let ids = image_ids(manifest).await?;
     match manifest.services.keys().find(|name| !ids.contains_key(*name)) {
         None => Ok(ids),
-        Some(name) => Err(Failure::new(FailureKind::Missing, format!("{name}: its image is not there although the pull succeeded"))),
+        Some(name) => Err(Failure::new(
+            FailureKind::Missing,
+            format!("{name}: its image is not there although the pull succeeded"),
+        )),
     }
 }
 
 /// What helps against a registry's answer, where that is known.
 pub(super) fn registry_hint(words: &str) -> Option<&'static str> {
     let known = [
-        ("no basic auth credentials", "log this server in to the registry: `docker login` as the user that the agent runs as"),
+        (
+            "no basic auth credentials",
+            "log this server in to the registry: `docker login` as the user that the agent runs as",
+        ),
         ("unauthorized", "log this server in to the registry: `docker login` as the user that the agent runs as"),
         ("denied", "log this server in to the registry, and see that its account may read the image"),
         ("manifest unknown", "push the image first, or see whether the tag is spelt as it was pushed"),
@@ -228,7 +252,11 @@ mod tests {
     fn release(definition: &str, files: &[Blob]) -> Manifest {
         let marks: Vec<FileMark> = files
             .iter()
-            .map(|blob| FileMark { name: blob.name.clone(), secret: blob.secret, sha256: sha256_hex(&blob.decode().expect("bytes")) })
+            .map(|blob| FileMark {
+                name: blob.name.clone(),
+                secret: blob.secret,
+                sha256: sha256_hex(&blob.decode().expect("bytes")),
+            })
             .collect();
         let id = digest(definition, &marks);
         let mut files: BTreeMap<String, String> = marks.into_iter().map(|mark| (mark.name, mark.sha256)).collect();

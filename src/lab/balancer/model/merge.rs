@@ -8,7 +8,8 @@ use crate::fleet::model::{TargetReason, TargetState, TargetView};
 pub(super) fn merged(place: &Place, target: &Target, merge: Merge) -> TargetView {
     let count = |verdict| target.views.iter().filter(|view| view.checker.verdict() == verdict).count();
     let (all, healthy, unhealthy) = (target.views.len(), count(Verdict::Healthy), count(Verdict::Unhealthy));
-    let failing = target.views.iter().any(|v| v.checker.verdict() == Verdict::Healthy && v.checker.last_failure().is_some());
+    let failing =
+        target.views.iter().any(|v| v.checker.verdict() == Verdict::Healthy && v.checker.last_failure().is_some());
     let state = match merge {
         _ if target.deregistered.is_some() => TargetState::Draining,
         _ if healthy == all => TargetState::Healthy,
@@ -38,13 +39,23 @@ pub(super) fn merged(place: &Place, target: &Target, merge: Merge) -> TargetView
         ),
         _ => (None, None),
     };
-    TargetView { id: place.0.clone(), port: place.1, zone: target.zone.clone(), state, reason, description, shift: target.shift.clone() }
+    TargetView {
+        id: place.0.clone(),
+        port: place.1,
+        zone: target.zone.clone(),
+        state,
+        reason,
+        description,
+        shift: target.shift.clone(),
+    }
 }
 
 fn explain(failure: Option<(&TargetReason, Option<u16>)>) -> (Option<TargetReason>, Option<String>) {
     let (reason, status) = failure.map_or((TargetReason::ResponseCodeMismatch, None), |(r, s)| (r.clone(), s));
     let description = match &reason {
-        TargetReason::ResponseCodeMismatch => format!("Health checks failed with these codes: [{}]", status.unwrap_or(503)),
+        TargetReason::ResponseCodeMismatch => {
+            format!("Health checks failed with these codes: [{}]", status.unwrap_or(503))
+        }
         TargetReason::Timeout => "Request timed out".to_owned(),
         TargetReason::FailedHealthChecks => "Health checks failed".to_owned(),
         TargetReason::Other(_) => "Health checks failed due to an internal error".to_owned(),

@@ -5,14 +5,14 @@
 
 mod matcher;
 mod merge;
+mod pick;
+mod settings;
 
 pub use matcher::Matcher;
 
 use crate::clock::Stamp;
 use crate::fleet::health::{Check, Checker, Verdict};
-use crate::fleet::model::{
-    GroupAttributes, GroupName, HealthSettings, OverrideState, TargetId, TargetReason, TargetView, Zone,
-};
+use crate::fleet::model::{GroupAttributes, GroupName, HealthSettings, OverrideState, TargetId, TargetView, Zone};
 use merge::merged;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -157,7 +157,12 @@ impl Model {
         let (random, tokens) = (spec.seed.wrapping_mul(2).wrapping_add(1), spec.api_rate * 4.0);
         let groups = groups
             .into_iter()
-            .map(|g| (g.name.clone(), Group { spec: g, targets: BTreeMap::new(), next: vec![0; nodes], history: VecDeque::new() }))
+            .map(|g| {
+                (
+                    g.name.clone(),
+                    Group { spec: g, targets: BTreeMap::new(), next: vec![0; nodes], history: VecDeque::new() },
+                )
+            })
             .collect();
         Self { spec, groups, random, tokens, refilled: Stamp::ZERO }
     }
@@ -264,7 +269,13 @@ impl Model {
                     if std::mem::replace(&mut view.pending, true) {
                         continue;
                     }
-                    orders.push(CheckOrder { node, group: name.clone(), place: place.clone(), timeout: settings.timeout, due });
+                    orders.push(CheckOrder {
+                        node,
+                        group: name.clone(),
+                        place: place.clone(),
+                        timeout: settings.timeout,
+                        due,
+                    });
                 }
             }
         }
@@ -300,55 +311,11 @@ impl Model {
     /// Whether every node thinks that every registered target is healthy.
     #[must_use]
     pub fn all_healthy(&self) -> bool {
-        self.groups.values().flat_map(|g| g.targets.values()).filter(|t| t.deregistered.is_none()).all(|target| {
-            target.views.iter().all(|view| view.checker.verdict() == Verdict::Healthy)
-        })
-    }
-
-    /// Whether any node may still pick a target: the promise is that nothing stops while it is true.
-    #[must_use]
-    pub fn may_be_picked(&self, group: &GroupName, place: &Place, now: Stamp) -> bool {
-        (0..self.nodes()).any(|node| self.candidates(node, group, now).0.contains(place))
-    }
-
-    /// The targets that a node chooses from, and whether it fails open.
-    fn candidates(&self, node: usize, group: &GroupName, now: Stamp) -> (Vec<Place>, bool) {
-        let Some(group) = self.groups.get(group) else { return (Vec::new(), false) };
-        let zone = &self.spec.nodes[node];
-        let lag = self.spec.deregister_lag;
-        let in_reach: Vec<(&Place, &Target)> = group
-            .targets
-            .iter()
-            .filter(|(_, t)| t.deregistered.is_none_or(|at| now < at + lag))
-            .filter(|(_, t)| t.shift == OverrideState::None)
-            .filter(|(_, t)| group.spec.attributes.cross_zone || t.zone.as_ref() == Some(zone))
-            .collect();
-        let healthy: Vec<Place> = in_reach
-            .iter()
-            .filter(|(_, t)| t.views[node].checker.verdict() == Verdict::Healthy)
-            .map(|(place, _)| (*place).clone())
-            .collect();
-        let count = u32::try_from(healthy.len()).unwrap_or(u32::MAX);
-        let registered = u64::try_from(in_reach.len()).unwrap_or(u64::MAX);
-        let attributes = &group.spec.attributes;
-        let percent_open = attributes.fail_open_percent.is_some_and(|p| u64::from(count) * 100 < u64::from(p) * registered);
-        if count < attributes.fail_open_count || percent_open {
-            return (in_reach.into_iter().map(|(place, _)| place.clone()).collect(), true);
-        }
-        (healthy, false)
-    }
-
-    /// Where a node sends a request, in turn.
-    pub fn pick(&mut self, node: usize, group: &GroupName, now: Stamp) -> Pick {
-        let (places, fail_open) = self.candidates(node, group, now);
-        let Some(group) = self.groups.get_mut(group) else { return Pick::None };
-        if places.is_empty() {
-            return Pick::None;
-        }
-        let turn = group.next[node];
-        group.next[node] = turn.wrapping_add(1);
-        let at = usize::try_from(turn % places.len() as u64).unwrap_or(0);
-        Pick::Target { place: places[at].clone(), fail_open }
+        self.groups
+            .values()
+            .flat_map(|g| g.targets.values())
+            .filter(|t| t.deregistered.is_none())
+            .all(|target| target.views.iter().all(|view| view.checker.verdict() == Verdict::Healthy))
     }
 
     /// One question to the API; false when the bucket is empty.
@@ -387,25 +354,13 @@ impl Model {
         target.is_some_and(|at| now < at + group.spec.attributes.deregistration_delay)
     }
 
-    /// When what is still in flight to a target is cut: its deregistration delay is over then. `None` while it is
-    /// registered.
-    #[must_use]
-    pub fn cut_at(&self, group: &GroupName, place: &Place) -> Option<Stamp> {
-        let group = self.groups.get(group)?;
-        Some(group.targets.get(place)?.deregistered? + group.spec.attributes.deregistration_delay)
-    }
-
-    /// Whether any target was ever registered in a group and is still in it.
-    #[must_use]
-    pub fn registered(&self, group: &GroupName) -> usize {
-        self.groups.get(group).map_or(0, |g| g.targets.values().filter(|t| t.deregistered.is_none()).count())
-    }
-
     /// The zone of a server, where any group knows it.
     #[must_use]
     pub fn zone_of(&self, id: &TargetId) -> Option<Zone> {
         let mut targets = self.groups.values().flat_map(|g| &g.targets);
-        targets.find(|(place, target)| &place.0 == id && target.zone.is_some()).and_then(|(_, target)| target.zone.clone())
+        targets
+            .find(|(place, target)| &place.0 == id && target.zone.is_some())
+            .and_then(|(_, target)| target.zone.clone())
     }
 
     /// The zones of the nodes.
@@ -414,34 +369,12 @@ impl Model {
         self.spec.nodes.clone()
     }
 
-    /// Gives a group's checks other numbers. What the nodes think stays; their counts begin again (not documented by
-    /// AWS, so the worse reading is taken).
-    pub fn change_settings(&mut self, name: &GroupName, settings: HealthSettings) {
-        let Some(group) = self.groups.get_mut(name) else { return };
-        group.spec.settings = settings;
-        for view in group.targets.values_mut().flat_map(|target| &mut target.views) {
-            let (verdict, failure) = (view.checker.verdict(), view.checker.last_failure().cloned());
-            view.checker = Checker::new(settings.unhealthy, settings.healthy);
-            let reason = failure.unwrap_or(TargetReason::FailedHealthChecks);
-            match verdict {
-                Verdict::Initial => {}
-                Verdict::Healthy => {
-                    view.checker.record(Check::Pass);
-                }
-                Verdict::Unhealthy => {
-                    while view.checker.verdict() != Verdict::Unhealthy {
-                        view.checker.record(Check::Fail(reason.clone()));
-                    }
-                }
-            }
-        }
-    }
-
     /// Writes the merged view down, where it changed.
     fn remember(&mut self, now: Stamp) {
         let merge = self.spec.merge;
         for group in self.groups.values_mut() {
-            let views: Vec<TargetView> = group.targets.iter().map(|(place, target)| merged(place, target, merge)).collect();
+            let views: Vec<TargetView> =
+                group.targets.iter().map(|(place, target)| merged(place, target, merge)).collect();
             if group.history.back().is_none_or(|(_, last)| *last != views) {
                 group.history.push_back((now, views));
             }

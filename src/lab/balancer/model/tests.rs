@@ -1,6 +1,7 @@
 //! The model in numbers: no clock, no socket, every moment an argument.
 
 use super::*;
+use crate::fleet::model::TargetReason;
 
 fn model(nodes: usize, cross_zone: bool, percent: Option<u32>) -> (Model, GroupName) {
     let zones = ["a", "b", "c"];
@@ -11,7 +12,12 @@ fn model(nodes: usize, cross_zone: bool, percent: Option<u32>) -> (Model, GroupN
         path: "/health".into(),
         matcher: Matcher::default(),
         health_port: None,
-        settings: HealthSettings { interval: Duration::from_secs(5), timeout: Duration::from_secs(2), unhealthy: 2, healthy: 2 },
+        settings: HealthSettings {
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            unhealthy: 2,
+            healthy: 2,
+        },
         attributes: GroupAttributes {
             cross_zone,
             fail_open_count: 1,
@@ -73,7 +79,8 @@ fn the_nodes_do_not_turn_at_the_same_moment() {
             }
         }
     }
-    let firsts: std::collections::BTreeSet<_> = (0..3).filter_map(|n| turned.iter().find(|(node, _)| *node == n).map(|(_, s)| *s)).collect();
+    let firsts: std::collections::BTreeSet<_> =
+        (0..3).filter_map(|n| turned.iter().find(|(node, _)| *node == n).map(|(_, s)| *s)).collect();
     assert!(firsts.len() > 1, "{firsts:?}");
 }
 
@@ -107,4 +114,45 @@ fn an_empty_bucket_refuses_and_fills_again() {
     let now = Stamp::at(Duration::from_secs(1));
     assert_eq!((0..100).filter(|_| model.may_ask(now)).count(), 40);
     assert!(model.may_ask(now + Duration::from_secs(1)));
+}
+
+#[test]
+fn a_deregistered_target_is_let_go_by_one_node_after_the_other_and_cut_by_none_that_does_not_know() {
+    let (mut model, group) = model(3, true, None);
+    run(&mut model, 0, 6, &[]);
+    model.deregister(&group, &TargetId::from("two"), None, Stamp::at(Duration::from_secs(6)));
+    let still = |model: &mut Model, now| (0..3).filter(|node| picked(model, *node, now).contains("two")).count();
+    assert_eq!(
+        [still(&mut model, 6), still(&mut model, 12), still(&mut model, 17), still(&mut model, 22)],
+        [3, 2, 1, 0]
+    );
+    let place = (TargetId::from("two"), 80);
+    assert_eq!(model.cut_at(2, &group, &place), Some(Stamp::at(Duration::from_secs(36))));
+    model.group_mut(&group).expect("it is there").attributes.deregistration_delay = Duration::ZERO;
+    assert_eq!(model.cut_at(2, &group, &place), Some(Stamp::at(Duration::from_secs(21))));
+}
+
+#[test]
+fn other_numbers_for_the_checks_change_no_node_s_mind() {
+    let (mut model, group) = model(2, true, None);
+    run(&mut model, 0, 6, &[]);
+    run(&mut model, 6, 23, &["two"]);
+    let settings =
+        HealthSettings { interval: Duration::from_secs(5), timeout: Duration::from_secs(2), unhealthy: 3, healthy: 4 };
+    model.change_settings(&group, settings);
+    assert_eq!(picked(&mut model, 0, 23), ["one", "three"].map(String::from).into());
+    run(&mut model, 23, 33, &[]);
+    assert!(!model.all_healthy(), "four successes are wanted now");
+    run(&mut model, 33, 48, &[]);
+    assert!(model.all_healthy());
+}
+
+#[test]
+fn the_next_check_is_never_one_of_a_target_that_is_gone() {
+    let (mut model, group) = model(2, true, None);
+    run(&mut model, 0, 6, &[]);
+    for id in ["one", "two", "three"] {
+        model.deregister(&group, &TargetId::from(id), None, Stamp::at(Duration::from_secs(6)));
+    }
+    assert_eq!(model.next_check(), None);
 }

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Why: the rehearsal is the main job on anybody's machine, so it is run whole, as a person runs it, and watched from outside.
+
+rehearse.py BINARY
+"""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BINARY = None
+
+
+def start(*argv, **kwargs):
+    return subprocess.Popen([BINARY, "rehearse", "--output", "json", *argv], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **kwargs)
+
+
+def events(process):
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def end(process, within=150):
+    out, err = process.communicate(timeout=within)
+    lines = [json.loads(line) for line in out.splitlines()]
+    return lines, lines[-1], err
+
+
+def until(process, **wanted):
+    for event in events(process):
+        if all(event.get(key) == value for key, value in wanted.items()):
+            return event
+    raise AssertionError(f"it ended without {wanted}: {process.stderr.read()}")
+
+
+def ask(node, path="/version"):
+    connection = http.client.HTTPConnection(node, timeout=5)
+    connection.request("GET", path)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def children_of(lab):
+    return [p for p in (s["pid"] for s in lab["services"]) if os.path.exists(f"/proc/{p}")]
+
+
+class Rehearsal(unittest.TestCase):
+    def test_the_main_job_loses_nothing_within_90_seconds(self):
+        began = time.time()
+        lines, summary, err = end(start())
+        took = time.time() - began
+        self.assertEqual(summary["exit"], 0, err)
+        self.assertEqual((summary["outcome"], summary["servers"]), ("deployed", 3))
+        requests, truth = summary["requests"], summary["truth"]
+        self.assertGreaterEqual(requests["total"], 2000)
+        self.assertEqual((requests["nowhere"], requests["cut_short"], truth["nowhere"]), (0, 0, 0))
+        self.assertLessEqual(requests["total"], truth["total"])
+        self.assertEqual(requests["total"], sum(v for k, v in requests.items() if k != "total"))
+        ratio = summary["seconds"] / summary["floor_seconds"]
+        self.assertLessEqual(ratio, 1.10)
+        self.assertLess(took, 90)
+        self.assertEqual(lines[0]["event"], "lab")
+        self.assertEqual(len(lines[0]["services"]), 12)
+        self.assertEqual(children_of(lines[0]), [], "services outlived the lab")
+        print(f"\nrehearse: {took:.1f} s on the wall, {requests['total']} requests, ratio {ratio:.2f}, delay {summary['delay_ms']}", file=sys.stderr)
+
+    def test_the_naive_way_loses_what_the_balancers_own_log_says(self):
+        process = start("--naive")
+        _, summary, err = end(process)
+        self.assertEqual(process.returncode, 7, err)
+        self.assertGreater(summary["requests"]["nowhere"], 0)
+        self.assertEqual(summary["requests"]["nowhere"], summary["truth"]["nowhere"])
+
+    def test_a_client_of_ones_own_is_counted_in_the_truth(self):
+        process = start("--serve", "--speed", "10")
+        lab = until(process, event="lab")
+        sent = 0
+        for _ in range(30):
+            for node in lab["nodes"]:
+                self.assertEqual(ask(node), 200)
+                sent += 1
+        process.send_signal(signal.SIGINT)
+        _, summary, err = end(process)
+        self.assertEqual(summary["exit"], 0, err)
+        self.assertEqual((summary["truth"]["total"], summary["truth"]["nowhere"]), (sent, 0))
+
+    def test_a_service_killed_by_hand_is_seen(self):
+        process = start("--speed", "10")
+        lab = until(process, event="lab")
+        until(process, event="step", server="web-1", step="settle", state="began")
+        victim = next(s for s in lab["services"] if s["server"] == "web-2" and s["service"] == "api")
+        os.kill(victim["pid"], signal.SIGKILL)
+        lines, summary, err = end(process)
+        self.assertNotEqual(summary["exit"], 0, err)
+        self.assertGreater(summary["truth"]["nowhere"], 0)
+        self.assertEqual(children_of(lab), [])
+
+    def test_a_release_that_fails_its_check_is_rolled_back_without_a_loss(self):
+        process = start("--speed", "10", "--fail", "web-2:api")
+        _, summary, err = end(process)
+        self.assertEqual(process.returncode, 5, err)
+        self.assertEqual((summary["outcome"], summary["error"]["server"], summary["error"]["step"]), ("rolled_back", "web-2", "verify"))
+        self.assertEqual(summary["truth"]["nowhere"], 0)
+        self.assertEqual(summary["each"], {"web-1": "deployed", "web-2": "rolled_back", "web-3": "untouched"})
+
+    def test_halt_leaves_the_failed_server_out_and_asks_for_a_hand(self):
+        halted = (ROOT / "deploy.toml").read_text().replace('on_failure  = "rollback"', 'on_failure  = "halt"')
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "deploy.toml").write_text(halted)
+            process = start("--speed", "10", "--fail", "web-1:api", "-c", f"{folder}/deploy.toml")
+            _, summary, err = end(process)
+        self.assertEqual((process.returncode, summary["outcome"]), (6, "needs_hand"), err)
+        self.assertIn("handover deploy --servers web-1", summary["error"]["hint"])
+        self.assertEqual(summary["truth"]["nowhere"], 0)
+
+    def test_each_signal_undoes_and_has_its_own_code(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = start("--speed", "10")
+            until(process, event="step", step="settle", state="began")
+            process.send_signal(number)
+            lines, summary, err = end(process)
+            self.assertEqual((process.returncode, summary["exit"], summary["outcome"]), (code, code, "interrupted"), err)
+            self.assertEqual(summary["truth"]["nowhere"], 0)
+
+    def test_a_speed_that_the_machine_cannot_keep_is_no_pass(self):
+        process = start("--speed", "2000")
+        _, summary, err = end(process)
+        self.assertEqual((process.returncode, summary["exit"]), (1, 1), err)
+
+    def test_a_reader_that_goes_away_does_not_leave_the_lab_behind(self):
+        process = start("--speed", "10")
+        lab = json.loads(process.stdout.readline())
+        process.stdout.close()
+        process.wait(timeout=120)
+        self.assertEqual(children_of(lab), [])
+
+    def test_a_lab_that_is_killed_takes_its_services_with_it(self):
+        process = start("--serve")
+        lab = until(process, event="lab")
+        process.kill()
+        process.communicate()
+        deadline = time.time() + 10
+        while children_of(lab) and time.time() < deadline:
+            time.sleep(0.2)
+        self.assertEqual(children_of(lab), [])
+
+
+if __name__ == "__main__":
+    BINARY = str(Path(sys.argv[1]).resolve())
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)
