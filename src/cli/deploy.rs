@@ -46,7 +46,8 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
     }
     connect::close(ports).await;
     let problem = problem_of(&deployed).map(|problem| signals.name(problem));
-    finish::deployed(reporter, &clock, deployed, problem, finish::Extra::measured(requests, &losses))
+    let extra = finish::Extra { first: order.options.first, ..finish::Extra::measured(requests, &losses) };
+    finish::deployed(reporter, &clock, deployed, problem, extra)
 }
 
 pub(super) fn problem_of(deployed: &Deployed) -> Option<Problem> {

@@ -50,6 +50,8 @@ pub(super) fn ended(reporter: &Reporter, problem: Option<&Problem>, result: &Val
 pub(super) struct Extra {
     pub(super) requests: Option<Requests>,
     pub(super) more: BTreeMap<String, Value>,
+    /// Nobody was served before (`--first`), so that nothing could be lost by this deploy.
+    pub(super) first: bool,
 }
 
 impl Extra {
@@ -64,7 +66,7 @@ impl Extra {
             };
             more.insert("losses".to_owned(), losses.iter().map(moment).collect());
         }
-        Self { requests, more }
+        Self { requests, more, first: false }
     }
 }
 
@@ -79,7 +81,7 @@ pub(super) fn deployed(
     let ending = deployed.ending.ok();
     let floor = ending.as_ref().map_or_else(Floor::default, |ending| ending.floor);
     let (problem, outcome) =
-        with_losses(problem, ending.as_ref().map(|ending| ending.outcome), extra.requests.as_ref());
+        with_losses(problem, ending.as_ref().map(|ending| ending.outcome), extra.requests.as_ref().filter(|_| !extra.first));
     let exit = problem.as_ref().map_or(Exit::Done, |problem| problem.exit);
     let summary = Summary {
         exit: exit.into(),

@@ -95,7 +95,7 @@ pub async fn preflight<S: Server, B: Balancer>(
 }
 
 fn previous(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<ServerName, ReleaseOnDisk> {
-    let current = |name: &ServerName| snapshot.servers.get(name)?.get()?.current.clone();
+    let current = |name: &ServerName| snapshot.servers.get(name)?.get()?.way_back().cloned();
     plan.servers().filter_map(|s| current(&s.name).map(|current| (s.name.clone(), current))).collect()
 }
 

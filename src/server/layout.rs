@@ -6,9 +6,9 @@ use crate::fleet::model::{Fleet, ReleaseId};
 use crate::fleet::release::{DEFINITION, MANIFEST};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -177,13 +177,14 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Writes a new file, synced.
+/// Writes a new file, synced, with exactly that mode whatever the umask is: containers run as other users.
 ///
 /// # Errors
 /// When it exists or cannot be written.
 pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode & 0o600).open(path)?;
     file.write_all(bytes)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()
 }
 

@@ -200,7 +200,8 @@ class World:
         self.load.stop()
         self.balancer.send_signal(signal.SIGTERM)
         out, _ = self.balancer.communicate(timeout=10)
-        print("balancer:", out.strip(), file=sys.stderr)
+        truth = json.loads(out.strip().splitlines()[-1])["truth"]
+        print("balancer:", {key: truth[key] for key in ("total", "nowhere", "causes")}, file=sys.stderr)
 
 
 class End:
@@ -310,8 +311,9 @@ class Cases(unittest.TestCase):
         self.unlocked()
         self.assertEqual(end.summary["servers"], 3)
         print(f"\nv1 to v2: {end.summary['seconds']:.1f} s against a floor of {end.summary['floor_seconds']:.1f} s; resident: {peaks}", file=sys.stderr)
-        self.assertLess(peaks["deploy"], 60, "MB")
-        self.assertLess(peaks["agent"], 15, "MB")
+        if "release" in BINARY:  # what users run; a debug build is three times the size
+            self.assertLess(peaks["deploy"], 60, "MB")
+            self.assertLess(peaks["agent"], 15, "MB")
 
     def watch_memory(self, process):
         """The deploying process and the agents, resident at most, in MB."""

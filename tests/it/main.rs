@@ -2,6 +2,7 @@
 
 mod alb;
 mod architecture;
+mod attacks;
 mod cli;
 mod deploys;
 mod lab;

@@ -54,6 +54,12 @@ pub enum Lie {
     LeavesAtOnce,
     /// Its own counter never falls silent.
     NeverSilent,
+    /// Somebody else holds the server lock for a while.
+    LockSlow,
+    /// The app needs most of its grace period to stop.
+    StopsSlowly,
+    /// What only the second group checks has been dead all along.
+    SecondGroupDead,
 }
 
 #[derive(Debug)]
@@ -72,6 +78,18 @@ struct Sim {
     restarts: u32,
     requests: Vec<String>,
     count: u64,
+    work: Arc<tokio::sync::Mutex<()>>,
+    unlocks: u32,
+}
+
+/// What a server is like, for assertions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looks {
+    pub current: Option<ReleaseId>,
+    pub running: Option<ReleaseId>,
+    pub drained: bool,
+    pub absence: Option<Absence>,
+    pub locked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +102,14 @@ pub struct Trouble {
     pub breaks: Option<(ServerName, Duration)>,
     /// So many questions were asked in any one second.
     pub busiest: u32,
+    /// The connection to this server is lost at that moment.
+    pub cut: Option<(ServerName, Duration)>,
+    /// These requests are answered with a failure: by server and word.
+    pub refuses: BTreeSet<(ServerName, &'static str)>,
+    /// Registering and deregistering take so long.
+    pub slow_orders: Duration,
+    /// From then on no question to the balancer is ever answered.
+    pub silent_from: Option<Duration>,
 }
 
 pub struct Inner {
@@ -145,7 +171,16 @@ impl World {
         let zones: Vec<Zone> = if zones.is_empty() { vec!["a".into()] } else { zones.into_iter().collect() };
         let mut spec = ModelSpec::new(11, (0..nodes).map(|n| zones[n % zones.len()].clone()).collect());
         change(&mut spec);
-        let groups = fleet.balancer.groups.iter().map(group_spec).collect();
+        let by_address = |group: &Group| {
+            let mut targets = fleet.servers.iter().filter_map(|s| s.targets.get(&group.name)).flatten();
+            targets.any(|target| is_address(&target.id))
+        };
+        let groups = fleet
+            .balancer
+            .groups
+            .iter()
+            .map(|group| GroupSpec { by_address: by_address(group), ..group_spec(group) })
+            .collect();
         let clock = Clock::start();
         let mut model = Model::new(spec, groups);
         for server in &fleet.servers {
@@ -215,6 +250,35 @@ impl World {
             words.extend((sim.locked || sim.deploy_locked).then(|| "locked".to_owned()));
             words.join(", ")
         })
+    }
+
+    /// The same as values.
+    pub fn looks(&self, server: &ServerName) -> Looks {
+        self.with(|inner| {
+            let sim = &inner.sims[server];
+            Looks {
+                current: sim.current.clone(),
+                running: sim.running.clone().filter(|_| sim.up),
+                drained: sim.drained,
+                absence: sim.absence.clone(),
+                locked: sim.locked || sim.deploy_locked,
+            }
+        })
+    }
+
+    /// Left out of rotation, by a deploy that failed or by a person.
+    pub fn out(&self, server: &str, ends_when_verified: bool) {
+        self.with(|inner| {
+            let sim = inner.sims.get_mut(&server.into()).expect("server");
+            sim.drained = true;
+            sim.absence = Some(Absence { reason: "before".into(), ends_when_verified, since: 0 });
+        });
+    }
+
+    /// Whether a balancer node may send this server a request now.
+    pub fn may_be_picked(&self, server: &ServerName) -> bool {
+        let now = self.clock.now();
+        self.with(|inner| inner.may_be_picked(server, now))
     }
 
     pub fn empty(&self, server: &str) {
@@ -291,6 +355,10 @@ fn group_spec(group: &Group) -> GroupSpec {
     }
 }
 
+fn is_address(id: &TargetId) -> bool {
+    id.as_str().parse::<std::net::IpAddr>().is_ok()
+}
+
 pub fn last_merges(spec: &mut ModelSpec) {
     spec.merge = Merge::Last;
 }
@@ -313,6 +381,8 @@ impl Sim {
             restarts: 0,
             requests: Vec::new(),
             count: 0,
+            work: Arc::default(),
+            unlocks: 0,
         }
     }
 
@@ -356,15 +426,28 @@ impl Inner {
         if let Some((name, _)) = self.trouble.breaks.as_ref().filter(|(_, at)| now >= Stamp::at(*at)) {
             self.sims.get_mut(name).expect("server").up = false;
         }
+        let mut left = Vec::new();
         for sim in self.sims.values_mut() {
             if sim.term_until.is_some_and(|until| now >= until) {
                 sim.term_until = None;
-                sim.up = false;
-                sim.running = None;
+                left.extend(sim.up.then(|| sim.name.clone()));
             }
         }
+        for name in left {
+            // An app that drains itself is gone at this moment: that is when nobody may pick it any more.
+            if !self.sims[&name].lies(Lie::LeavesAtOnce) {
+                self.about_to_stop(&name, now);
+            }
+            let sim = self.sims.get_mut(&name).expect("server");
+            (sim.up, sim.running) = (false, None);
+        }
+        self.dead_man(now);
         for order in self.model.due(now) {
+            let second = self.fleet.balancer.groups.get(1).is_some_and(|group| group.name == order.group);
             let check = match self.sim_of(&order.place.0) {
+                Some(sim) if second && sim.lies(Lie::SecondGroupDead) && !sim.is_new() => {
+                    Check::Fail(TargetReason::FailedHealthChecks)
+                }
                 Some(sim) if !sim.answers() => Check::Fail(TargetReason::FailedHealthChecks),
                 Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => {
                     Check::Fail(TargetReason::ResponseCodeMismatch)
@@ -413,16 +496,35 @@ impl Inner {
     }
 
     fn about_to_stop(&mut self, name: &ServerName, now: Stamp) {
-        let server = self.fleet.server(name).expect("server").clone();
-        for (group, targets) in &server.targets {
-            let port = self.model.group(group).expect("group").port;
-            for target in targets {
-                let place = (target.id.clone(), target.port.unwrap_or(port));
-                if self.model.may_be_picked(group, &place, now) && self.sims[name].answers() {
-                    self.violations.push(format!("{name} was stopped while a node could still pick it"));
-                }
-            }
+        if self.may_be_picked(name, now) && self.sims[name].answers() {
+            self.violations.push(format!("{name} was stopped while a node could still pick it"));
         }
+    }
+
+    fn may_be_picked(&self, name: &ServerName, now: Stamp) -> bool {
+        let server = self.fleet.server(name).expect("server");
+        server.targets.iter().any(|(group, targets)| {
+            let port = self.model.group(group).expect("group").port;
+            targets.iter().any(|target| {
+                let place = (target.id.clone(), target.port.unwrap_or(port));
+                self.model.may_be_picked(group, &place, now)
+            })
+        })
+    }
+
+    /// What an agent does that nobody speaks to any more: free the locks, flip back what still runs what it ran.
+    fn dead_man(&mut self, now: Stamp) {
+        let lease = self.fleet.lock.lease;
+        let Some((name, _)) = self.trouble.cut.as_ref().filter(|(_, at)| now >= Stamp::at(*at + lease)) else { return };
+        let sim = self.sims.get_mut(name).expect("server");
+        if sim.locked && sim.running == sim.current && sim.absence.is_none() {
+            sim.drained = false;
+        }
+        (sim.locked, sim.deploy_locked) = (false, false);
+    }
+
+    fn is_cut(&self, name: &ServerName, now: Stamp) -> bool {
+        self.trouble.cut.as_ref().is_some_and(|(cut, at)| cut == name && now >= Stamp::at(*at))
     }
 
     fn facts(&self, name: &ServerName) -> ServerFacts {
@@ -466,21 +568,60 @@ pub struct SimPort {
 }
 
 impl ServerPort for SimPort {
+    /// One request at a time, in order, as the agent has it; whoever asked may go away, the operation goes on.
     async fn call(&self, request: Request) -> Result<Reply, ServerError> {
-        let wait = match &request {
-            Request::Stop => Duration::from_secs(2),
-            Request::Start { .. } => Duration::from_secs(3),
-            _ => Duration::from_millis(50),
-        };
-        if request == Request::Stop {
-            return self.stop(wait).await;
-        }
-        self.world.clock.sleep(wait).await;
-        self.world.with(|inner| inner.answer(&self.name, request))
+        let port = Self { world: self.world.clone(), name: self.name.clone() };
+        let work = self.world.with(|inner| {
+            let sim = inner.sims.get_mut(&self.name).expect("server");
+            sim.unlocks += u32::from(matches!(request, Request::Unlock { .. }));
+            Arc::clone(&sim.work)
+        });
+        let done = tokio::spawn(async move {
+            let _one_at_a_time = work.lock().await;
+            port.carry_out(request).await
+        });
+        done.await.expect("a server does not panic")
     }
 }
 
 impl SimPort {
+    async fn carry_out(&self, request: Request) -> Result<Reply, ServerError> {
+        let cut = |inner: &mut Inner| inner.is_cut(&self.name, self.world.clock.now());
+        if self.world.with(cut) {
+            return Err(ServerError::Unreachable("the line is cut".into()));
+        }
+        let wait = match &request {
+            Request::Start { .. } => Duration::from_secs(3),
+            _ => Duration::from_millis(50),
+        };
+        let reply = match request {
+            Request::Stop => {
+                let slow = self.world.with(|inner| inner.sims[&self.name].lies(Lie::StopsSlowly));
+                self.stop(Duration::from_secs(if slow { 100 } else { 2 })).await
+            }
+            request => {
+                self.world.clock.sleep(wait).await;
+                if matches!(request, Request::Lock { .. }) {
+                    self.wait_for_the_lock().await;
+                }
+                self.world.with(|inner| inner.answer(&self.name, request))
+            }
+        };
+        if self.world.with(cut) { Err(ServerError::Lost("the line is cut".into())) } else { reply }
+    }
+
+    /// Somebody else's for a minute; an unlock that comes meanwhile calls the waiting off.
+    async fn wait_for_the_lock(&self) {
+        let seen = |inner: &mut Inner| inner.sims[&self.name].unlocks;
+        let (until, unlocks) = (self.world.clock.now() + Duration::from_secs(60), self.world.with(seen));
+        while self.world.with(|inner| inner.sims[&self.name].lies(Lie::LockSlow))
+            && self.world.clock.now() < until
+            && self.world.with(seen) == unlocks
+        {
+            self.world.clock.sleep(Duration::from_millis(500)).await;
+        }
+    }
+
     async fn stop(&self, wait: Duration) -> Result<Reply, ServerError> {
         let now = self.world.clock.now();
         let (sigterm, lies) = self.world.with(|inner| {
@@ -538,8 +679,13 @@ impl Inner {
         };
         let groups: Vec<GroupName> = self.fleet.server(name).expect("server").targets.keys().cloned().collect();
         let services = self.fleet.services.clone();
+        let survives = self.fleet.drain.by.facts().survives_restart;
+        let refused = self.trouble.refuses.iter().any(|(server, refused)| server == name && *refused == word);
         let sim = self.sims.get_mut(name).expect("server");
         sim.requests.push(word);
+        if refused {
+            return Err(ServerError::Failed(Failure::new(FailureKind::Command, "no space left on device")));
+        }
         Ok(match request {
             Request::Observe => Reply::Facts(Box::new(facts)),
             Request::LockDeploy => {
@@ -597,6 +743,8 @@ impl Inner {
                 let back = release.as_str() == OLD;
                 sim.running = Some(release);
                 sim.up = !(back && sim.lies(Lie::RollbackFails));
+                // A state that lives in the process dies with it.
+                sim.drained &= survives;
                 Reply::Started(services.iter().map(|s| sim.container(&s.name)).collect())
             }
             Request::Verify { release } => {
@@ -647,6 +795,9 @@ impl BalancerPort {
     async fn ask<T>(&self, answer: impl FnOnce(&mut Inner, Stamp) -> T) -> Result<T, BalancerError> {
         self.0.clock.sleep(Duration::from_millis(80)).await;
         let now = self.0.clock.now();
+        if self.0.with(|inner| inner.trouble.silent_from.is_some_and(|from| now >= Stamp::at(from))) {
+            std::future::pending::<()>().await;
+        }
         self.0.with(|inner| {
             if inner.trouble.denied_from.is_some_and(|from| now >= Stamp::at(from)) {
                 return Err(BalancerError::Refused(
@@ -694,6 +845,7 @@ impl Balancer for BalancerPort {
     }
 
     async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        self.0.clock.sleep(self.0.with(|inner| inner.trouble.slow_orders)).await;
         for target in targets {
             let zone = self.0.with(|inner| {
                 inner
@@ -710,6 +862,7 @@ impl Balancer for BalancerPort {
     }
 
     async fn deregister(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        self.0.clock.sleep(self.0.with(|inner| inner.trouble.slow_orders)).await;
         for target in targets {
             self.ask(|inner, now| inner.model.deregister(&target.group, &target.id, Some(target.port), now)).await?;
         }

@@ -21,7 +21,7 @@ const TCP: Duration = Duration::from_secs(10);
 /// Three unanswered of these, and ssh itself gives up.
 const ALIVE: Duration = Duration::from_secs(15);
 /// A master without sessions goes away by itself: a killed CI job leaves none behind.
-const IDLE: usize = 60;
+const IDLE: usize = 10;
 /// Our own binary over a slow line.
 const UPLOAD: Duration = Duration::from_secs(300);
 /// Longer folders do not leave room for a socket's name (108 bytes in all).

@@ -170,6 +170,15 @@ pub struct ServerFacts {
     pub freeze: Option<Holder>,
 }
 
+impl ServerFacts {
+    /// What the server can go back to: what was last verified here, or what ran before us and was saved.
+    #[must_use]
+    pub fn way_back(&self) -> Option<&ReleaseOnDisk> {
+        let adopted = || self.previous.as_ref().filter(|previous| previous.manifest.id.is_adopted());
+        self.current.as_ref().or_else(adopted)
+    }
+}
+
 /// A release on a server's disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReleaseOnDisk {

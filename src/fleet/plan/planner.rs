@@ -185,7 +185,7 @@ impl<'a> Maker<'a> {
     ) -> ServerPlan {
         let starts_as = self.starts_as(server, facts, views);
         let own: Vec<GroupName> = server.targets.keys().cloned().collect();
-        let previous = facts.and_then(|facts| facts.current.as_ref());
+        let previous = facts.and_then(ServerFacts::way_back);
         if let Some(current) = previous {
             let gone: Vec<_> = current
                 .manifest

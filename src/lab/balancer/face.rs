@@ -76,7 +76,11 @@ async fn answer(core: &Core, api: SocketAddr, request: Request<Incoming>) -> Res
                 Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
             }
         }
-        _ => plain(StatusCode::NOT_FOUND, "POST / is the ELBv2 API; POST or DELETE /lab/faults; GET /lab/truth\n"),
+        (Method::GET, "/lab/healthy") => {
+            let json = format!("{{\"healthy\": {}}}\n", lock(&core.model).all_healthy());
+            typed(StatusCode::OK, "application/json", json)
+        }
+        _ => plain(StatusCode::NOT_FOUND, "POST / is the ELBv2 API; POST or DELETE /lab/faults; GET /lab/truth, GET /lab/healthy\n"),
     }
 }
 

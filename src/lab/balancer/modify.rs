@@ -109,7 +109,7 @@ fn attribute(spec: &mut GroupSpec, key: &str, value: &str) -> Result<()> {
     let own = &mut spec.attributes;
     match key {
         "deregistration_delay.timeout_seconds" => {
-            own.deregistration_delay = Duration::from_secs(within(0..=3600)?.into())
+            own.deregistration_delay = Duration::from_secs(within(0..=3600)?.into());
         }
         "slow_start.duration_seconds" => {
             own.slow_start = Duration::from_secs(if value == "0" { 0 } else { within(30..=900)?.into() });
@@ -122,7 +122,7 @@ fn attribute(spec: &mut GroupSpec, key: &str, value: &str) -> Result<()> {
             };
         }
         "target_group_health.unhealthy_state_routing.minimum_healthy_targets.count" => {
-            own.fail_open_count = within(1..=1000)?
+            own.fail_open_count = within(1..=1000)?;
         }
         "target_group_health.unhealthy_state_routing.minimum_healthy_targets.percentage" => {
             own.fail_open_percent = if value == "off" { None } else { Some(within(1..=100)?) };

@@ -186,7 +186,7 @@ async fn a_silent_target_is_504_after_the_idle_timeout() {
 async fn a_machine_that_is_not_there_is_504_after_the_connect_timeout() {
     let balancer = balancer(&[]).await;
     balancer.with_model(|model| {
-        model.register(&"shop".into(), TargetId::from("i-9"), None, None, crate::clock::Stamp::ZERO)
+        model.register(&"shop".into(), TargetId::from("i-9"), None, None, crate::clock::Stamp::ZERO);
     });
     let began = std::time::Instant::now();
     assert_eq!(get(balancer.nodes()[0], "/").await.0, 504);

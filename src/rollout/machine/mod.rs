@@ -303,7 +303,9 @@ impl Machine {
             self.end_or_check(now, failed, out);
             return;
         }
-        if self.lost > 0 && !self.reverting && self.setup.plan.rolling.on_loss == OnLoss::Halt {
+        // Whoever said --first or --allow-downtime said that requests may be lost.
+        let halts = self.setup.plan.rolling.on_loss == OnLoss::Halt && !self.setup.plan.unguarded;
+        if self.lost > 0 && !self.reverting && halts {
             self.stopped_by_loss = true;
             self.end(out);
             return;

@@ -56,8 +56,7 @@ impl Site {
     }
 
     async fn bring_current_up(&mut self) -> Result<String, Failure> {
-        let current = self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))?;
-        let Some(current) = current else {
+        let Some(current) = self.last_good()? else {
             return Ok("left as it was: there is no release that was verified here".to_owned());
         };
         let manifest = publish::check_files(&self.layout, &current)?;
@@ -72,6 +71,15 @@ impl Site {
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
         Ok(format!("release {} was brought up, verified and let back", current.short()))
+    }
+
+    /// What was verified here last; on a server that ran by other means, what was saved of that.
+    fn last_good(&self) -> Result<Option<ReleaseId>, Failure> {
+        let pointer = |pointer| self.layout.pointer(pointer).map_err(|error| disk(self.layout.dir(), &error));
+        match pointer(Pointer::Current)? {
+            Some(current) => Ok(Some(current)),
+            None => Ok(pointer(Pointer::Previous)?.filter(ReleaseId::is_adopted)),
+        }
     }
 
     async fn wait_until_verified(&self, release: &ReleaseId) -> Result<(), Failure> {

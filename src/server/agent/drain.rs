@@ -34,10 +34,10 @@ impl Site {
             DrainBy::File { path } => flip_file(Path::new(&path), drained)?,
             DrainBy::Http { drain, undrain } => call(if drained { &drain } else { &undrain }).await?,
             DrainBy::Exec { service, drain, undrain } => {
-                self.flip_exec(service, if drained { drain } else { undrain }).await?
+                self.flip_exec(service, if drained { drain } else { undrain }).await?;
             }
             DrainBy::Signal { service, drain, undrain } => {
-                self.flip_signal(&service, if drained { &drain } else { &undrain }).await?
+                self.flip_signal(&service, if drained { &drain } else { &undrain }).await?;
             }
             // The stop itself, or the balancer's side of it: nothing is done here.
             DrainBy::Sigterm | DrainBy::Deregister => {}

@@ -15,12 +15,16 @@ use crate::server::run::{CommandLine, run};
 use crate::server::wire::{Blob, Failure, FailureKind};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 const LOCAL: Duration = Duration::from_secs(60);
 /// A definition does not use more unset variables than that.
 const ROUNDS: usize = 20;
+/// A larger file is no configuration, and stays where it is.
+const LARGEST_MOUNTED: u64 = 1024 * 1024;
 const LABEL: &str = "com.docker.compose.project";
 
 /// Saves what runs.
@@ -33,12 +37,14 @@ pub async fn adopt(layout: &Layout, fleet: &Fleet, containers: &[Inspected]) -> 
     };
     let mut definition = reconstructed(&fleet.app, first).await?;
     let mut pins = BTreeMap::new();
+    let mut files = Vec::new();
     if let Some(services) = definition.get_mut("services").and_then(Value::as_object_mut) {
         services.retain(|name, _| containers.iter().any(|c| c.container.service.as_str() == name));
         for (name, service) in services.iter_mut() {
             let own: Vec<&Inspected> = containers.iter().filter(|c| c.container.service.as_str() == name).collect();
             if let (Some(service), Some(one)) = (service.as_object_mut(), own.first()) {
                 pins.insert(ServiceName::new(name.as_str()), taken_over(service, one, own.len()).await?);
+                mounted(service, &mut files)?;
             }
         }
     }
@@ -58,10 +64,14 @@ pub async fn adopt(layout: &Layout, fleet: &Fleet, containers: &[Inspected]) -> 
     }
     let text = canonical(&definition);
     let id = ReleaseId::new(format!("adopted-{}", digest(&text, &[]).short()));
-    let files = BTreeMap::from([(DEFINITION.to_owned(), sha256_hex(text.as_bytes()))]);
-    let manifest = Manifest { format: MANIFEST_FORMAT, id, label: None, services: pins, files };
     // The environment stands in it, secrets included.
-    stage(layout, &fleet.app, &manifest, &[Blob::bytes(DEFINITION, text.as_bytes(), true)]).await?;
+    files.push(Blob::bytes(DEFINITION, text.as_bytes(), true));
+    let digests = files
+        .iter()
+        .map(|blob| Ok((blob.name.clone(), sha256_hex(&blob.decode()?))))
+        .collect::<Result<_, Failure>>()?;
+    let manifest = Manifest { format: MANIFEST_FORMAT, id, label: None, services: pins, files: digests };
+    stage(layout, &fleet.app, &manifest, &files).await?;
     if layout.pointer(Pointer::Current).is_ok_and(|current| current.is_none()) {
         // What is one step back is this; it also keeps it from being pruned.
         layout.point(Pointer::Previous, Some(&manifest.id)).map_err(|error| disk("previous", &error))?;
@@ -83,7 +93,7 @@ async fn reconstructed(app: &str, container: &Inspected) -> Result<Value, Failur
         return Err(cannot("its containers do not say from which compose file they were made".to_owned()));
     }
     for file in files.iter().chain(&env_files) {
-        std::fs::metadata(file).map_err(|error| cannot(format!("{file}: {error}")))?;
+        fs::metadata(file).map_err(|error| cannot(format!("{file}: {error}")))?;
     }
     let beside = Path::new(folder).join(".env");
     if env_files.is_empty() {
@@ -153,24 +163,57 @@ async fn taken_over(
         .await?
         .success(&format!("naming the image of {}", container.container.name))?;
     service.insert("image".to_owned(), Value::String(name));
-    for volume in service.get("volumes").and_then(Value::as_array).into_iter().flatten() {
-        let bind = volume.get("type").and_then(Value::as_str) == Some("bind");
-        if let Some(source) =
-            volume.get("source").and_then(Value::as_str).filter(|source| bind && !source.contains("@@"))
-        {
-            std::fs::symlink_metadata(source)
-                .map_err(|error| cannot(format!("{source}, which is mounted: {error}")))?;
-        }
-    }
     let one_shot = matches!(service.get("restart").and_then(Value::as_str), None | Some("no")) && !container.is_alive();
     let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
     Ok(ServicePin { image: id.clone(), grace: container.grace, replicas, one_shot })
+}
+
+/// Saves files that are mounted and only read: the next version of them may take their place. Everything else stays
+/// where it is, and must be there.
+fn mounted(service: &mut Map<String, Value>, files: &mut Vec<Blob>) -> Result<(), Failure> {
+    for volume in service.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        let bind = volume.get("type").and_then(Value::as_str) == Some("bind");
+        let read_only = volume.get("read_only").and_then(Value::as_bool).unwrap_or(false);
+        let source = volume.get("source").and_then(Value::as_str).filter(|source| bind && !source.contains("@@"));
+        let Some(source) = source.map(ToOwned::to_owned) else { continue };
+        let meta = fs::metadata(&source).map_err(|error| cannot(format!("{source}, which is mounted: {error}")))?;
+        // A file that not everybody may read would have another owner here than the container expects.
+        if !read_only || !meta.is_file() || meta.len() > LARGEST_MOUNTED || meta.permissions().mode() & 0o004 == 0 {
+            continue;
+        }
+        let bytes = fs::read(&source).map_err(|error| cannot(format!("{source}, which is mounted: {error}")))?;
+        let base = Path::new(&source).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = format!("mounted/{}-{base}", &sha256_hex(&bytes)[..12]);
+        if let Some(volume) = volume.as_object_mut() {
+            volume.insert("source".to_owned(), Value::String(format!("./{name}")));
+        }
+        if !files.iter().any(|file| file.name == name) {
+            files.push(Blob::bytes(&name, &bytes, false));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_mounted_file_is_saved_and_a_folder_stays_where_it_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("gateway.toml");
+        fs::write(&file, "x").expect("written");
+        let mount = |source: &Path| json!({"type": "bind", "source": source, "target": "/x", "read_only": true});
+        let mut service = Map::from_iter([("volumes".to_owned(), json!([mount(&file), mount(dir.path())]))]);
+        let mut files = Vec::new();
+        mounted(&mut service, &mut files).expect("both are there");
+        assert_eq!(files.len(), 1);
+        assert_eq!(service["volumes"][0]["source"], json!(format!("./{}", files[0].name)));
+        assert_eq!(service["volumes"][1]["source"], json!(dir.path()));
+        let mut service = Map::from_iter([("volumes".to_owned(), json!([mount(Path::new("/no/such"))]))]);
+        assert!(mounted(&mut service, &mut files).expect_err("gone").message.contains("/no/such"));
+    }
 
     #[test]
     fn a_variable_that_is_known_nowhere_is_named() {

@@ -12,7 +12,8 @@ use crate::server::run::{FROM_THE_SERVER, Output, last_lines, run};
 use crate::server::wire::{Blob, Failure, FailureKind, Resolved};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path};
 use std::time::Duration;
 
@@ -80,13 +81,21 @@ pub(super) fn unpack(folder: &Path, files: &[Blob]) -> Result<Vec<FileMark>, Fai
         let bytes = blob.decode()?;
         let path = folder.join(&blob.name);
         let mode = if blob.secret { 0o600 } else { 0o644 };
-        path.parent()
-            .map_or(Ok(()), fs::create_dir_all)
+        folders(folder, &path)
             .and_then(|()| write_new(&path, &bytes, mode))
-            .map_err(|e| disk(&blob.name, &e))?;
+            .map_err(|error| disk(&blob.name, &error))?;
         marks.push(FileMark { name: blob.name.clone(), secret: blob.secret, sha256: sha256_hex(&bytes) });
     }
     Ok(marks)
+}
+
+/// Makes the folders between, readable for whoever they are mounted for.
+fn folders(top: &Path, file: &Path) -> std::io::Result<()> {
+    file.parent().map_or(Ok(()), fs::create_dir_all)?;
+    for between in file.ancestors().skip(1).take_while(|ancestor| *ancestor != top) {
+        fs::set_permissions(between, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }
 
 async fn one(app: &str, folder: &Path, compose_file: &str) -> Result<Value, Failure> {
