@@ -18,6 +18,7 @@ pub(super) struct Cli {
 
 /// What every command understands.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(super) struct Global {
     /// The file that describes the fleet
     #[arg(short = 'c', long = "config", global = true, value_name = "FILE", default_value = "deploy.toml")]
@@ -157,7 +158,7 @@ pub(super) struct RehearseArgs {
     #[arg(long, conflicts_with = "naive")]
     pub(super) serve: bool,
     /// How many times faster than the wall clock the fleet's time runs
-    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    #[arg(long, value_name = "N", default_value_t = 5.0, allow_negative_numbers = true)]
     pub(super) speed: f64,
     /// Let a service of the new release fail its check, to see what becomes of the deploy
     #[arg(long, value_name = "[SERVER:]SERVICE")]

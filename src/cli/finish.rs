@@ -80,8 +80,11 @@ pub(super) fn deployed(
 ) -> u8 {
     let ending = deployed.ending.ok();
     let floor = ending.as_ref().map_or_else(Floor::default, |ending| ending.floor);
-    let (problem, outcome) =
-        with_losses(problem, ending.as_ref().map(|ending| ending.outcome), extra.requests.as_ref().filter(|_| !extra.first));
+    let (problem, outcome) = with_losses(
+        problem,
+        ending.as_ref().map(|ending| ending.outcome),
+        extra.requests.as_ref().filter(|_| !extra.first),
+    );
     let exit = problem.as_ref().map_or(Exit::Done, |problem| problem.exit);
     let summary = Summary {
         exit: exit.into(),

@@ -19,6 +19,7 @@ use args::{Cli, Command};
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Parses, runs, and gives the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
@@ -35,7 +36,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             Ok(runtime) => runtime,
             Err(error) => return say_and_end(&Problem::new(Exit::Failed, format!("no runtime: {error}"))),
         };
-    let exit = runtime.block_on(run(cli));
+    let reporter = std::sync::Arc::new(cli.global.reporter());
+    let ran = AssertUnwindSafe(|| runtime.block_on(run(cli, std::sync::Arc::clone(&reporter))));
+    // Whatever fails, a pipeline gets its last line; connections that were open are closed by now, so agents put right.
+    let exit = catch_unwind(ran).unwrap_or_else(|_| finish::refused(&reporter, &broken()));
     // What still runs in the background (a name lookup, a read of stdin) is not worth waiting for.
     runtime.shutdown_background();
     exit
@@ -63,12 +67,17 @@ fn not_parsed(error: &clap::Error, args: &[OsString]) -> u8 {
     Exit::Usage.into()
 }
 
+/// The panic itself stands on stderr.
+fn broken() -> Problem {
+    Problem::new(Exit::Failed, "this is a fault of handover, not yours: it broke, as told on stderr")
+        .hint("`handover plan` says how every server stands; please report it")
+}
+
 fn say_and_end(problem: &Problem) -> u8 {
     finish::refused(&Reporter::new(None, Level::Normal), problem)
 }
 
-async fn run(cli: Cli) -> u8 {
-    let reporter = std::sync::Arc::new(cli.global.reporter());
+async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
     match cli.command {
         Command::Plan(args) => plan::run(&cli.global, &args, &reporter).await,
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,

@@ -3,7 +3,7 @@
 use super::args::{Global, PlanArgs};
 use super::{connect, finish, input};
 use crate::clock::Clock;
-use crate::diag::Problem;
+use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
 use crate::fleet::model::Snapshot;
 use crate::fleet::plan::{Options, Plan, offline_snapshot, releases_in_fleet};
@@ -21,11 +21,13 @@ pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -
             }
             finish::ended(reporter, None, &plan_json(&plan))
         }
-        Err(problem) => finish::ended(
-            reporter,
-            Some(&problem),
-            &json!({"outcome": "refused", "servers": [], "lowest_capacity": [], "not_zero_downtime": problem.message.lines().collect::<Vec<_>>()}),
-        ),
+        Err(problem) => {
+            // Only what the plan itself says against it is about downtime.
+            let why: Vec<&str> =
+                if problem.exit == Exit::Refused { problem.message.lines().collect() } else { Vec::new() };
+            let result = json!({"outcome": "refused", "servers": [], "lowest_capacity": [], "not_zero_downtime": why});
+            finish::ended(reporter, Some(&problem), &result)
+        }
     }
 }
 

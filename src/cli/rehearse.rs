@@ -15,10 +15,14 @@ use crate::lab::{Lab, LabOptions, ServiceFault, naive};
 use crate::report::Reporter;
 use crate::rollout::machine::Ending;
 use crate::rollout::{Deployed, Order, Outside, Ports, deploy};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Services, their connections, the balancer's and the prober's.
+const OPEN_FILES: u64 = 256;
 
 pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Reporter>) -> u8 {
     let start = Clock::start();
@@ -29,7 +33,10 @@ pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Rep
     let servers = fleet.servers.len();
     let lab_options = LabOptions { speed: args.speed, seed: args.seed, faults, ..LabOptions::default() };
     let lab = tokio::select! {
-        lab = Box::pin(Lab::start(&fleet, lab_options)) => lab.map_err(|error| Problem::new(Exit::Failed, format!("the lab did not come up: {error:#}"))),
+        lab = Box::pin(Lab::start(&fleet, lab_options)) => lab.map_err(|error| {
+            Problem::new(Exit::Failed, format!("the lab did not come up: {error:#}"))
+                .hint(format!("it needs a folder to write to ($TMPDIR), free ports and time: --speed {} may be too fast for this machine", args.speed))
+        }),
         () = signals.first() => Err(signals.name(Problem::new(Exit::Interrupted, "interrupted while the lab came up"))),
     };
     let lab = match lab {
@@ -79,6 +86,7 @@ fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
         return Err(Problem::new(Exit::Usage, format!("--speed {}: it must be 0.1 or more", args.speed))
             .hint("leave it out for the default"));
     }
+    enough_files()?;
     let mut fleet = input::load(global)?.fleet;
     let servers = input::selection(global, &fleet)?;
     if fleet.measure.is_none() {
@@ -88,6 +96,21 @@ fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
         Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, offline: false };
     let faults = faults(&fleet, &args.fail)?;
     Ok(Prepared { fleet, options, signals: Signals::listen()?, faults })
+}
+
+/// A lab keeps many connections open at a time: as many files as may be had are asked for.
+fn enough_files() -> Result<(), Problem> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let may = if raised.is_ok() { limit.maximum } else { limit.current };
+    match may {
+        Some(may) if may < OPEN_FILES => Err(Problem::new(
+            Exit::Failed,
+            format!("only {may} files may be open at a time, a rehearsal needs {OPEN_FILES}"),
+        )
+        .hint("raise the limit: `ulimit -n 4096`")),
+        _ => Ok(()),
+    }
 }
 
 /// A rehearsal always has traffic; where deploy.toml names none, what answers while drained is asked.
@@ -134,7 +157,14 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
     let delay = lab.delay();
     let millis = |wall: Duration| (wall.as_secs_f64() * 1_000_000.0).round() / 1000.0;
     extra.more.insert("delay_ms".into(), json!({"p99": millis(delay.p99), "max": millis(delay.max)}));
-    let problem = problem_of(&deployed).map(|problem| signals.name(problem)).or_else(|| invalid(lab));
+    let problem = match (problem_of(&deployed), invalid(lab)) {
+        (Some(problem), Some(invalid)) if matches!(problem.exit, Exit::Undone | Exit::NeedsHand | Exit::Lost) => {
+            let message = format!("{}; what came out of it: {}", invalid.message, problem.message);
+            Some(Problem { message, exit: invalid.exit, hint: invalid.hint, ..problem })
+        }
+        (Some(problem), _) => Some(signals.name(problem)),
+        (None, invalid) => invalid,
+    };
     finish::deployed(reporter, &clock, deployed, problem, extra)
 }
 

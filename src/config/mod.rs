@@ -131,7 +131,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Problems> {
     let unread = |reason: String| Problem::new(&Place::new(&Source::new(name.as_str(), ""), 0..0), reason);
     let bytes = std::fs::read(path).map_err(|error| {
         unread(format!("{name} cannot be read: {error}"))
-            .hint("`-c FILE` names another file; `handover init` writes a first one")
+            .hint("`-c FILE` names another file; docs/reference.md and the deploy.toml of this project show how one is written")
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -4,7 +4,11 @@ use super::{Level, table};
 use crate::diag::Problem;
 use crate::event::{Course, Event, Line, Requests, ServerOutcome, StepState, Summary, Took};
 use crate::fleet::model::{ServerName, show_duration};
+use serde_json::Value;
 use std::time::Duration;
+
+/// So many single losses are shown to people.
+const LOSSES: usize = 5;
 
 /// The line for an event at a level; `bars` show what is under way by themselves.
 pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
@@ -126,9 +130,38 @@ fn summary(summary: &Summary, level: Level) -> String {
         ));
     }
     for (name, value) in &summary.more {
-        out.push_str(&format!("\n{name}: {value}"));
+        out.push_str(&format!("\n{}", more(name, value)));
     }
     out
+}
+
+/// What a rehearsal adds, in words.
+fn more(name: &str, value: &Value) -> String {
+    let number = |pointer: &str| value.pointer(pointer).cloned().unwrap_or_default();
+    match (name, value) {
+        ("speed", _) => format!("played {value} times as fast as the wall clock"),
+        ("delay_ms", _) => format!("the lab was late by {} ms at p99, {} ms at most", number("/p99"), number("/max")),
+        ("truth", _) => {
+            let mut out = format!(
+                "by the balancer's own log {} requests, {} reached nowhere",
+                number("/total"),
+                number("/nowhere")
+            );
+            for (cause, count) in value.get("causes").and_then(Value::as_object).into_iter().flatten() {
+                out.push_str(&format!("\n  {count}: {cause}"));
+            }
+            out
+        }
+        (name, Value::Array(all)) => {
+            let mut out = format!("{name}:");
+            all.iter().take(LOSSES).for_each(|one| out.push_str(&format!("\n  {one}")));
+            if all.len() > LOSSES {
+                out.push_str(&format!("\n  and {} more; --output json has them all", all.len() - LOSSES));
+            }
+            out
+        }
+        (name, value) => format!("{name}: {value}"),
+    }
 }
 
 /// What went wrong, with what to do about it.

@@ -54,7 +54,8 @@ pub async fn drive<S: Server, B: Balancer>(
     };
     let mut interrupts = *outside.interrupts.borrow_and_update();
     let (mut may_interrupt, mut may_lose) = (true, true);
-    if shell.feed(Input::Tick) {
+    // A signal that came between the preflight and here counts as well.
+    if interrupts > 0 && shell.feed(Input::Interrupt) || shell.feed(Input::Tick) {
         return shell.machine.ending();
     }
     loop {

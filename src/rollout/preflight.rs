@@ -13,7 +13,7 @@ use crate::server::wire::{Blob, FailureKind, Reply, Request, Resolved};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::task::JoinSet;
 
 /// What is to be deployed, as the operator said.
@@ -71,6 +71,9 @@ pub async fn preflight<S: Server, B: Balancer>(
     say(None, format!("{} servers and {} groups answer", snapshot.servers.len(), snapshot.groups.len()));
     lock_deploy(ports, order, clock).await?;
     say(None, "the deploy lock is ours on every server".into());
+    // Whoever had the lock until now may have changed what was seen before, or have put a freeze on.
+    let snapshot = observe(ports, &order.fleet, clock).await;
+    fit_to_begin(&snapshot)?;
     let selected = selected(order);
     let resolved = resolve(ports, order, clock, &selected).await?;
     let manifest = resolved.manifest.clone();
@@ -170,6 +173,7 @@ pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet,
         let known = match answer {
             Ok(Reply::Facts(facts)) => Known::Known(*facts),
             Ok(other) => Known::Unknown(format!("an answer that was not asked for: {other:?}")),
+            Err(ServerError::Failed(failure)) => Known::Unknown(failure.with_hint()),
             Err(error) => Known::Unknown(error.to_string()),
         };
         snapshot.servers.insert(name, known);
@@ -249,7 +253,9 @@ fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
     }
     for (server, known) in &snapshot.servers {
         if let Some(freeze) = known.get().and_then(|facts| facts.freeze.as_ref()) {
-            return Err(Problem::new(Exit::Held, format!("a freeze is on: {} ({})", freeze.what, freeze.who))
+            let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
+            let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
+            return Err(Problem::new(Exit::Held, message)
                 .hint("when its reason is gone: `handover lock release`")
                 .on(server));
         }

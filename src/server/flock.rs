@@ -8,9 +8,9 @@ use super::process::{ProcessId, command_line, pids};
 use super::wire::Run;
 use crate::fleet::model::Holder;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -61,8 +61,13 @@ pub fn try_take(lock: &Path, note: &Path, run: &Run) -> io::Result<Taken> {
 
 /// Opens the lock file, and makes it where there is none. Somebody else's file that can only be read will do.
 fn open(lock: &Path) -> io::Result<File> {
-    let made = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o664).open(lock);
-    match made {
+    match OpenOptions::new().read(true).write(true).create_new(true).open(lock) {
+        // Everybody who takes it must be able to open it, whatever our umask is.
+        Ok(file) => return file.set_permissions(Permissions::from_mode(0o664)).map(|()| file),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    match OpenOptions::new().read(true).write(true).open(lock) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(lock).map_err(|_| error),
         other => other,
     }
@@ -286,6 +291,17 @@ mod tests {
         drop(flock);
         assert!(flock_command(&lock));
         end(child);
+    }
+
+    #[test]
+    fn everybody_can_open_a_lock_that_we_made() {
+        let (_dir, lock, note) = place();
+        drop(ours(&lock, &note));
+        let mode = || fs::metadata(&lock).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o664);
+        fs::set_permissions(&lock, Permissions::from_mode(0o600)).expect("set");
+        drop(ours(&lock, &note));
+        assert_eq!(mode(), 0o600, "what others made is left as it is");
     }
 
     #[test]

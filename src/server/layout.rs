@@ -58,6 +58,18 @@ impl Layout {
         &self.dir
     }
 
+    /// Which app the folder belongs to.
+    #[must_use]
+    pub fn app(&self) -> PathBuf {
+        self.dir.join("app.json")
+    }
+
+    /// The sentence for whoever finds that it is another one's.
+    #[must_use]
+    pub fn belongs_to(&self, app: &str) -> String {
+        format!("{} belongs to the app `{app}`; every app needs a `release.dir` of its own", self.dir.display())
+    }
+
     /// The folder of releases.
     #[must_use]
     pub fn releases(&self) -> PathBuf {

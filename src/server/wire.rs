@@ -348,6 +348,12 @@ impl Failure {
         Self { kind, message: message.into(), hint: None, output: Vec::new() }
     }
 
+    /// What happened and what to do about it, in one line.
+    #[must_use]
+    pub fn with_hint(&self) -> String {
+        self.hint.as_ref().map_or_else(|| self.message.clone(), |hint| format!("{} ({hint})", self.message))
+    }
+
     /// Says what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

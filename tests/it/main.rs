@@ -5,6 +5,7 @@ mod architecture;
 mod attacks;
 mod cli;
 mod deploys;
+mod docs;
 mod lab;
 mod peers;
 mod plans;

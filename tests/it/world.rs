@@ -480,6 +480,11 @@ impl Inner {
         self.sims.values().find(|sim| is_of(&self.fleet, &sim.name, id))
     }
 
+    /// Its health answers 200 again, whatever the record says.
+    pub fn undrain(&mut self, server: &str) {
+        self.sims.get_mut(&server.into()).expect("server").drained = false;
+    }
+
     /// From now on a server does as it says.
     pub fn honest(&mut self, server: &str) {
         self.sims.get_mut(&server.into()).expect("server").lies.clear();
@@ -679,7 +684,7 @@ impl Inner {
         };
         let groups: Vec<GroupName> = self.fleet.server(name).expect("server").targets.keys().cloned().collect();
         let services = self.fleet.services.clone();
-        let survives = self.fleet.drain.by.facts().survives_restart;
+        let survives = self.fleet.drain.by.facts().survives_restart || self.fleet.drain.by == DrainBy::Sigterm;
         let refused = self.trouble.refuses.iter().any(|(server, refused)| server == name && *refused == word);
         let sim = self.sims.get_mut(name).expect("server");
         sim.requests.push(word);

@@ -14,7 +14,8 @@ ONLY_OURS = {
     "TargetHealthDescriptions[].AdministrativeOverride.Reason", "TargetHealthDescriptions[].AdministrativeOverride.Description",
     "TargetHealthDescriptions[].Target.AvailabilityZone",
     "TargetHealthDescriptions[].TargetHealth.Reason", "TargetHealthDescriptions[].TargetHealth.Description",
-    "TargetGroups[].IpAddressType", "LoadBalancers[].IpAddressType",
+    "TargetGroups[].IpAddressType", "LoadBalancers[].IpAddressType", "LoadBalancers[].Scheme",
+    "LoadBalancers[].AvailabilityZones[].LoadBalancerAddresses",
 }
 ONLY_MOTO = {
     # A load balancer of moto's is made with subnets, certificates and owners that the lab has no use for.

@@ -39,6 +39,8 @@ pub(super) struct Link {
     to: mpsc::UnboundedSender<ToAgent>,
     waiting: Arc<Mutex<Waiting>>,
     ended: Mutex<Option<JoinHandle<()>>>,
+    /// Why the agent does not lie where it belongs: it may look, and a deploy is not to begin.
+    pub(super) lacking: Option<Failure>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -51,6 +53,7 @@ impl Link {
         mut child: Child<Arc<Session>>,
         folder: TempDir,
         context: &Context,
+        lacking: Option<Failure>,
     ) -> Result<Self, ServerError> {
         let (Some(mut stdin), Some(stdout)) = (child.stdin().take(), child.stdout().take()) else {
             return Err(ServerError::Unreachable("the agent's pipes are not there".to_owned()));
@@ -105,7 +108,7 @@ impl Link {
             drop(tokio::time::timeout(FAREWELL, child.wait()).await);
             drop(folder);
         });
-        Ok(Self { next: AtomicU64::new(1), to, waiting, ended: Mutex::new(Some(ended)) })
+        Ok(Self { next: AtomicU64::new(1), to, waiting, ended: Mutex::new(Some(ended)), lacking })
     }
 
     /// Why there will be no more answers.

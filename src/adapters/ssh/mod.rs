@@ -5,13 +5,14 @@
 
 mod connect;
 mod link;
+mod staging;
 mod words;
 
 use crate::fleet::model::{Fleet, HostKeys, ServerName};
 use crate::rollout::port::{Server, ServerError};
 use crate::server::wire::{Context, FORMAT, Reply, Request, Run};
-use connect::Binary;
 use link::Link;
+use staging::Binary;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,7 +111,11 @@ impl SshServer {
 impl Server for SshServer {
     async fn call(&self, request: Request) -> Result<Reply, ServerError> {
         let link = self.link().await?;
-        link.ask(request).await
+        let mut reply = link.ask(request).await?;
+        if let (Reply::Facts(facts), Some(lacking)) = (&mut reply, &link.lacking) {
+            facts.missing.push(lacking.to_string());
+        }
+        Ok(reply)
     }
 }
 

@@ -78,6 +78,8 @@ pub struct ServerPlan {
     pub previous: Option<ReleaseId>,
     /// What runs was not brought by us and is saved as a release first.
     pub adopt: bool,
+    /// A record calls it a planned absence that ends when it is verified.
+    pub absent: bool,
     /// The steps.
     pub steps: Vec<PlannedStep>,
 }

@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const GUARD_DEADLINE: Duration = Duration::from_secs(60);
 /// Seen on the server within.
 const FLIP_DEADLINE: Duration = Duration::from_secs(20);
-/// Beyond the longest grace period: the engine's own work.
+/// Beyond the grace periods: the engine's own work.
 const STOP_SLACK: Duration = Duration::from_secs(30);
 /// `docker compose up` of images that are there: usual time.
 const START_EXPECTED: Duration = Duration::from_secs(3);
@@ -66,10 +66,11 @@ impl GroupNumbers {
     }
 }
 
-/// How long a service is given to stop: what the release pins, or what deploy.toml and Compose say of it.
+/// How long all services together are given to stop, by what the release pins or deploy.toml and Compose say of them: one
+/// after the other at the worst, which is how Compose has it where they depend on each other.
 pub(super) fn grace(fleet: &Fleet, manifest: Option<&Manifest>) -> Duration {
-    let pinned = manifest.and_then(|m| m.services.values().map(|pin| pin.grace).max());
-    pinned.unwrap_or_else(|| fleet.services.iter().map(|s| s.shutdown).max().unwrap_or_default().max(DEFAULT_GRACE))
+    let pinned = manifest.map(|m| m.services.values().map(|pin| pin.grace).sum());
+    pinned.unwrap_or_else(|| fleet.services.iter().map(|s| s.shutdown.max(DEFAULT_GRACE)).sum())
 }
 
 /// The steps of one server with their numbers.
@@ -148,7 +149,7 @@ fn back_deadline(drain: &Drain, numbers: &[&GroupNumbers]) -> Duration {
 pub fn steps_back(fleet: &Fleet, plan: &super::Plan, server: &super::ServerPlan) -> Vec<PlannedStep> {
     let mut own: Vec<GroupName> = server.targets.iter().map(|target| target.group.clone()).collect();
     own.dedup();
-    let grace = plan.services.values().map(|s| s.grace).max().unwrap_or(DEFAULT_GRACE);
+    let grace = plan.services.values().map(|s| s.grace).sum();
     let starts_as = if own.is_empty() { StartsAs::Worker } else { StartsAs::Serving };
     steps(fleet, &plan.groups, &own, &starts_as, grace)
 }

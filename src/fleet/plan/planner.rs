@@ -5,7 +5,7 @@ use super::numbers::{grace, steps};
 use super::safety::Guard;
 use super::{Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, StartsAs, WhyNot};
 use crate::fleet::model::{
-    Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetReason, TargetRef,
+    DrainBy, Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetReason, TargetRef,
     TargetState, TargetView,
 };
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
@@ -156,11 +156,12 @@ impl<'a> Maker<'a> {
                 }
             };
             let views = self.targets_of(server, &by_id);
+            let gone = self.deregistered(server, &views);
             if let Some(facts) = facts {
                 for what in &facts.missing {
                     self.why.push(WhyNot::Missing { server: server.name.clone(), what: what.clone() });
                 }
-                if self.runs_already(facts) {
+                if gone.is_empty() && self.runs_already(facts) {
                     if views.iter().any(|(_, view)| view.state != TargetState::Healthy) {
                         self.warnings.push(format!(
                             "{}: runs the release already, but not every target of it is healthy",
@@ -171,9 +172,30 @@ impl<'a> Maker<'a> {
                     continue;
                 }
             }
-            planned.push(self.server(server, facts, &views, &groups));
+            let mut plan = self.server(server, facts, &views, &groups);
+            plan.targets.extend(gone);
+            planned.push(plan);
         }
         (planned, unchanged)
+    }
+
+    /// Targets that are not registered where deregistering is the way to drain: a deploy that vanished leaves them so, and
+    /// the next one registers them.
+    fn deregistered(&self, server: &Server, views: &[(GroupName, &TargetView)]) -> Vec<TargetRef> {
+        if self.fleet.drain.by != DrainBy::Deregister {
+            return Vec::new();
+        }
+        let groups = self.fleet.balancer.groups.iter().filter(|group| self.views.contains_key(&group.name));
+        let specs =
+            groups.flat_map(|group| server.targets.get(&group.name).into_iter().flatten().map(move |t| (group, t)));
+        specs
+            .filter(|(group, spec)| !views.iter().any(|(name, view)| *name == group.name && view.id == spec.id))
+            .map(|(group, spec)| TargetRef {
+                group: group.name.clone(),
+                id: spec.id.clone(),
+                port: spec.port.unwrap_or(group.port),
+            })
+            .collect()
     }
 
     fn server(
@@ -212,6 +234,7 @@ impl<'a> Maker<'a> {
                 .map(|(group, view)| TargetRef { group: group.clone(), id: view.id.clone(), port: view.port })
                 .collect(),
             previous: previous.map(|current| current.manifest.id.clone()),
+            absent: facts.and_then(|facts| facts.absence.as_ref()).is_some_and(|absence| absence.ends_when_verified),
             adopt: facts.is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty()),
         }
     }
@@ -239,7 +262,7 @@ impl<'a> Maker<'a> {
                     .flatten()
                     .filter(|view| spec.port.is_none_or(|port| port == view.port))
                     .collect();
-                if views.is_empty() {
+                if views.is_empty() && self.fleet.drain.by != DrainBy::Deregister {
                     let port = spec.port.map(|port| format!(":{port}")).unwrap_or_default();
                     self.why.push(WhyNot::NotRegistered {
                         server: server.name.clone(),
@@ -259,8 +282,10 @@ impl<'a> Maker<'a> {
         facts: Option<&ServerFacts>,
         views: &[(GroupName, &TargetView)],
     ) -> StartsAs {
+        // What takes traffic is drained before it is stopped, whatever a record says of it.
+        let serves = views.iter().any(|(_, view)| view.state == TargetState::Healthy);
         if let Some(facts) = facts {
-            if let Some(absence) = &facts.absence {
+            if let Some(absence) = facts.absence.as_ref().filter(|absence| !serves || !absence.ends_when_verified) {
                 return if absence.ends_when_verified {
                     StartsAs::LeftOut(absence.reason.clone())
                 } else {
@@ -270,12 +295,15 @@ impl<'a> Maker<'a> {
             if facts.containers.is_empty() {
                 return StartsAs::Empty;
             }
-            if facts.drained {
+            if facts.drained && !serves {
                 return StartsAs::LeftOut("health fails on purpose, and nobody says why".into());
             }
         }
         if server.targets.is_empty() {
             return StartsAs::Worker;
+        }
+        if let Some(gone) = self.deregistered(server, views).first() {
+            return StartsAs::LeftOut(format!("{gone} is not registered"));
         }
         for (group, view) in views {
             let target = || TargetRef { group: group.clone(), id: view.id.clone(), port: view.port };

@@ -176,7 +176,14 @@ impl Reading<'_> {
 
     fn binds(&mut self, name: &str, service: &Map<String, Value>) {
         for volume in service.get("volumes").and_then(Value::as_array).into_iter().flatten() {
-            let bind = volume.get("type").and_then(Value::as_str) == Some("bind");
+            let kind = volume.get("type").and_then(Value::as_str);
+            if kind == Some("volume") && volume.get("source").is_none() {
+                let target = volume.get("target").and_then(Value::as_str).unwrap_or_default();
+                self.warnings.push(format!(
+                    "{name}: `{target}` is a volume without a name: every deploy begins with an empty one; name it if its data matters"
+                ));
+            }
+            let bind = kind == Some("bind");
             let Some(source) = volume.get("source").and_then(Value::as_str).filter(|_| bind) else { continue };
             if source.starts_with('/') {
                 continue;
@@ -337,6 +344,15 @@ mod tests {
         assert_eq!(go_duration("1.5s"), Some(Duration::from_millis(1500)));
         assert_eq!(go_duration("1h0m0.5s"), Some(Duration::from_millis(3_600_500)));
         assert_eq!(go_duration("10"), None);
+    }
+
+    #[test]
+    fn a_volume_without_a_name_is_warned_about() {
+        let volumes = json!([{"type": "volume", "target": "/data"}, {"type": "volume", "source": "d", "target": "/d"}]);
+        let definition =
+            read(json!({"api": {"image": IMAGE, "restart": "unless-stopped", "volumes": volumes}})).expect("fine");
+        assert_eq!(definition.warnings.len(), 1, "{:?}", definition.warnings);
+        assert!(definition.warnings[0].contains("`/data`"));
     }
 
     #[test]

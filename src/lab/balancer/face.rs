@@ -80,7 +80,10 @@ async fn answer(core: &Core, api: SocketAddr, request: Request<Incoming>) -> Res
             let json = format!("{{\"healthy\": {}}}\n", lock(&core.model).all_healthy());
             typed(StatusCode::OK, "application/json", json)
         }
-        _ => plain(StatusCode::NOT_FOUND, "POST / is the ELBv2 API; POST or DELETE /lab/faults; GET /lab/truth, GET /lab/healthy\n"),
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            "POST / is the ELBv2 API; POST or DELETE /lab/faults; GET /lab/truth, GET /lab/healthy\n",
+        ),
     }
 }
 

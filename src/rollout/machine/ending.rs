@@ -3,7 +3,7 @@
 use super::track::{Cause, CauseKind, Track};
 use super::{Machine, secs};
 use crate::diag::{Exit, Problem};
-use crate::event::{Floor, ServerOutcome, Took};
+use crate::event::{Course, Floor, ServerOutcome, Took};
 use crate::fleet::model::ServerName;
 use crate::fleet::timing;
 use std::collections::BTreeMap;
@@ -64,8 +64,16 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
     if let Some(track) = hand {
         return ("needs_hand", Some(needs_hand(track, each)));
     }
-    if machine.interrupted {
-        let message = format!("interrupted and undone; {}", what_runs_where(machine, each));
+    // Whoever interrupts when all is done and verified once more interrupts nothing.
+    let all_verified = machine.finished.iter().any(|track| track.is_final_check) && first_failed.is_none();
+    if machine.interrupted && !all_verified {
+        let before = first_failed.and_then(|track| Some((&track.plan.name, track.causes.first()?)));
+        let before =
+            before.map_or_else(String::new, |(name, cause)| format!("{name} had failed before: {}; ", cause.message));
+        let undone = machine.finished.iter().any(|track| is_interrupt(track) && track.course != Course::Finish);
+        let word =
+            if undone { "interrupted, and what was under way is undone" } else { "interrupted; nothing was half done" };
+        let message = format!("{word}; {before}{}", what_runs_where(machine, each));
         return ("interrupted", Some(Problem::new(Exit::Interrupted, message)));
     }
     if let Some(track) = first_failed {
@@ -110,9 +118,9 @@ fn failed(
     let untouched = each.values().all(|outcome| {
         matches!(outcome, ServerOutcome::Untouched | ServerOutcome::Unchanged | ServerOutcome::FlippedBack)
     });
-    let nothing_done = untouched && track.moments.flipped.is_none();
+    let nothing_done = untouched && machine.finished.iter().all(|track| track.moments.flipped.is_none());
     let (exit, outcome) = match cause.kind {
-        CauseKind::Held => (Exit::Held, "refused"),
+        CauseKind::Held if nothing_done => (Exit::Held, "refused"),
         _ if nothing_done => (Exit::Refused, "refused"),
         _ => (Exit::Undone, "rolled_back"),
     };

@@ -4,7 +4,6 @@ use super::Cx;
 use super::steps::is_gone;
 use super::track::{Cause, CauseKind, Track};
 use crate::clock::Stamp;
-use crate::event::Course;
 use crate::fleet::model::{
     Container, ContainerState, DrainBy, Fleet, GroupName, OverrideState, ReleaseOnDisk, TargetReason, TargetRef,
     TargetState, TargetView,
@@ -88,7 +87,7 @@ pub(super) fn target(
         {
             match &view.reason {
                 Some(TargetReason::ResponseCodeMismatch) => Ok(()),
-                _ if track.course == Course::RollBack => Ok(()),
+                _ if track.goes_back() || track.moments.broken_before.contains(target) => Ok(()),
                 _ => Err(NotYet { what: format!("{target} is {}, not by our 503", words(view)), wrong: true }),
             }
         }
@@ -105,9 +104,36 @@ fn words(view: &TargetView) -> String {
     }
 }
 
-/// The first target that is not as wanted.
-pub(super) fn first_not(cx: &Cx<'_>, track: &Track, since: Stamp, wanted: Targets) -> Option<String> {
-    track.plan.targets.iter().find_map(|t| target(cx, track, t, since, wanted).err()).map(|seen| seen.what)
+/// The first target that a node may pick again; one that broke is picked by none.
+pub(super) fn first_back(cx: &Cx<'_>, track: &Track, since: Stamp) -> Option<String> {
+    let not_out = |t| target(cx, track, t, since, Targets::Out).err().filter(|seen| !seen.wrong);
+    track.plan.targets.iter().find_map(not_out).map(|seen| seen.what)
+}
+
+/// The targets that the balancer calls unhealthy for another reason than a 503.
+pub(super) fn broken(cx: &Cx<'_>, targets: &[TargetRef], since: Stamp) -> BTreeSet<TargetRef> {
+    let is_broken = |target: &&TargetRef| {
+        let views = cx.polls.since(&target.group, since).unwrap_or_default();
+        views.iter().any(|view| {
+            (&view.id, view.port) == (&target.id, target.port)
+                && view.state == TargetState::Unhealthy
+                && !matches!(view.reason, Some(TargetReason::ResponseCodeMismatch) | None)
+        })
+    };
+    targets.iter().filter(is_broken).cloned().collect()
+}
+
+/// The first target that the balancer calls healthy.
+pub(super) fn first_healthy<'a>(cx: &Cx<'_>, targets: &'a [TargetRef], since: Stamp) -> Option<&'a TargetRef> {
+    targets.iter().find(|target| {
+        let views = cx.polls.since(&target.group, since).unwrap_or_default();
+        views.iter().any(|v| (&v.id, v.port) == (&target.id, target.port) && v.state == TargetState::Healthy)
+    })
+}
+
+/// Whether the balancer calls all of them so.
+pub(super) fn all_broken(cx: &Cx<'_>, targets: &[TargetRef], since: Stamp) -> bool {
+    broken(cx, targets, since).len() == targets.len()
 }
 
 /// Whether targets that are addresses are gone for good, so that they can be registered again.

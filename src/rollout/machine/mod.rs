@@ -3,6 +3,7 @@
 //! Knows no network, process or clock, so that every race is a list of inputs in a test. What the driver must do is an
 //! `Effect`; what became of it comes back as an `Input`.
 
+mod cx;
 mod ending;
 mod judge;
 mod polls;
@@ -10,15 +11,17 @@ mod rotation;
 mod steps;
 mod track;
 mod undo;
+mod unlock;
 
 pub use ending::Ending;
 
 use crate::clock::Stamp;
-use crate::event::{Course, Event, ServerOutcome, seconds};
+use crate::event::{Course, Event};
 use crate::fleet::model::{Fleet, GroupName, OnFailure, OnLoss, ReleaseOnDisk, ServerName, TargetRef, TargetView};
 use crate::fleet::plan::{Plan, PlannedStep, ServerPlan, StartsAs, Step};
 use crate::rollout::port::{BalancerError, ServerError};
 use crate::server::wire::{Reply, Request};
+use cx::{Cx, secs};
 use polls::Polls;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -264,7 +267,7 @@ impl Machine {
             }
             match self.phase {
                 Phase::Ended => return,
-                Phase::Pause(until) if now < until && !self.interrupted => return,
+                Phase::Pause(until) if now < until && !self.interrupted && !self.halts_by_loss() => return,
                 Phase::Pause(_) => self.next_batch(now, out),
                 Phase::Batch => self.batch_done(now),
                 Phase::FinalCheck => {
@@ -303,9 +306,7 @@ impl Machine {
             self.end_or_check(now, failed, out);
             return;
         }
-        // Whoever said --first or --allow-downtime said that requests may be lost.
-        let halts = self.setup.plan.rolling.on_loss == OnLoss::Halt && !self.setup.plan.unguarded;
-        if self.lost > 0 && !self.reverting && halts {
+        if self.halts_by_loss() {
             self.stopped_by_loss = true;
             self.end(out);
             return;
@@ -316,32 +317,18 @@ impl Machine {
         self.tracks = batch.into_iter().map(|plan| self.track(plan, course, now)).collect();
     }
 
+    /// Whether a lost request forbids the next server. Whoever said --first or --allow-downtime said that requests may be
+    /// lost.
+    fn halts_by_loss(&self) -> bool {
+        let halts = self.setup.plan.rolling.on_loss == OnLoss::Halt && !self.setup.plan.unguarded;
+        halts && self.lost > 0 && !self.reverting && self.at_batch < self.batches.len()
+    }
+
     fn track(&self, plan: ServerPlan, course: Course, now: Stamp) -> Track {
         let from = if course == Course::RollBack { &self.setup.previous } else { &self.setup.release };
         let destination =
             from.get(&plan.name).cloned().map_or(Destination::Nothing, |r| Destination::Release(Box::new(r)));
         Track::new(plan, course, destination, now)
-    }
-
-    /// Plans the way back of every server that was deployed before the one that failed, last one first.
-    fn revert(&mut self) {
-        self.reverting = true;
-        let deployed = self.finished.iter().filter(|t| t.outcome == Some(ServerOutcome::Deployed));
-        let mut back: Vec<Vec<ServerPlan>> = Vec::new();
-        for track in deployed.rev() {
-            let mut plan = track.plan.clone();
-            if plan.previous.is_some() {
-                plan.steps = self.steps_of_a_serving_server(&plan);
-                plan.starts_as = if plan.targets.is_empty() { StartsAs::Worker } else { StartsAs::Serving };
-                back.push(vec![plan]);
-            }
-        }
-        self.batches = back;
-        self.at_batch = 0;
-    }
-
-    fn steps_of_a_serving_server(&self, plan: &ServerPlan) -> Vec<PlannedStep> {
-        crate::fleet::plan::steps_back(&self.setup.fleet, &self.setup.plan, plan)
     }
 
     fn end_or_check(&mut self, now: Stamp, failed: bool, out: &mut Vec<Effect>) {
@@ -361,6 +348,7 @@ impl Machine {
                 targets: Vec::new(),
                 previous: None,
                 adopt: false,
+                absent: false,
                 steps: vec![step],
             })
             .collect();
@@ -400,50 +388,4 @@ impl Machine {
     pub fn ending(&self) -> Ending {
         ending::ending(self)
     }
-}
-
-/// What a track may see and do while it moves.
-pub(crate) struct Cx<'a> {
-    pub(crate) setup: &'a Setup,
-    pub(crate) polls: &'a Polls,
-    /// Every target of the batch: the guard takes all of them away.
-    pub(crate) batch: &'a [TargetRef],
-    ticket: &'a mut u64,
-    out: &'a mut Vec<Effect>,
-}
-
-impl Cx<'_> {
-    pub(crate) fn call(&mut self, server: &ServerName, request: Request, within: Duration) -> u64 {
-        *self.ticket += 1;
-        self.out.push(Effect::Call { server: server.clone(), ticket: *self.ticket, request, within });
-        *self.ticket
-    }
-
-    pub(crate) fn register(&mut self, server: &ServerName, targets: Vec<TargetRef>, register: bool) -> u64 {
-        *self.ticket += 1;
-        let (server, ticket) = (server.clone(), *self.ticket);
-        self.out.push(if register {
-            Effect::Register { server, ticket, targets }
-        } else {
-            Effect::Deregister { server, ticket, targets }
-        });
-        ticket
-    }
-
-    pub(crate) fn say(&mut self, event: Event) {
-        self.out.push(Effect::Say(event));
-    }
-
-    pub(crate) fn warn(&mut self, server: &ServerName, what: String) {
-        self.say(Event::Warning { server: Some(server.clone()), what });
-    }
-
-    pub(crate) fn waiting(&mut self, server: &ServerName, step: Step, what: &str) {
-        self.say(Event::Waiting { server: server.clone(), step, what: what.to_owned() });
-    }
-}
-
-/// A duration as it stands in events.
-fn secs(duration: Duration) -> f64 {
-    seconds(duration)
 }

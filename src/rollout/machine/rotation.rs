@@ -78,6 +78,7 @@ impl Track {
             return Progress::Failed(cause);
         }
         if !self.all_turned() {
+            self.wait = Wait::Views;
             return Progress::Stay;
         }
         if cx.setup.plan.drain.by == DrainBy::Deregister {
@@ -105,6 +106,7 @@ impl Track {
         }
         let counts = drain.counter.is_some() && drained;
         if counts && (due || self.wait == Wait::Views) {
+            self.only_looks = true;
             self.wait = Wait::Ticket(cx.call(&self.plan.name, Request::Count, COUNT_AGAIN * 5));
         }
         if drained && !self.all_turned() {

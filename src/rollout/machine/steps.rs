@@ -5,7 +5,7 @@ use super::judge::{self, Targets};
 use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
 use crate::clock::Stamp;
 use crate::event::Course;
-use crate::fleet::model::{Absence, DrainBy, ReleaseOnDisk, TargetState, show_duration};
+use crate::fleet::model::{DrainBy, ReleaseOnDisk, TargetState, show_duration};
 use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
@@ -44,6 +44,8 @@ impl Track {
             Step::Verify => {
                 self.moments.steady_since = None;
                 self.restarts = None;
+                let dies = !cx.setup.plan.drain.by.facts().survives_restart;
+                self.flip_first = dies && !self.is_final_check && self.flips_for_good(&cx.setup.plan);
                 self.check(cx, now, step)
             }
             Step::Switch => match self.release() {
@@ -98,13 +100,15 @@ impl Track {
             }
             (Step::Flip, Reply::Done) => {
                 self.moments.flipped = Some(now);
-                if self.course != Course::Forward || !self.drains() {
+                if !(self.revert || self.course == Course::Forward) || !self.drains() {
                     // What is broken cannot show its 503; the balancer's own word follows.
                     return Progress::Proved(None);
                 }
                 self.ask(cx, now, step, Request::Look)
             }
             (Step::Flip, Reply::Sighting(sighting)) => self.sighted(now, &sighting, 503, true),
+            // What did not answer before does not answer now.
+            (Step::Back, Reply::Done) if self.course == Course::FlipBack && !self.drains() => Progress::Proved(None),
             (Step::Back, Reply::Done) => self.ask(cx, now, step, Request::Look),
             (Step::Back, Reply::Sighting(sighting)) => self.sighted(now, &sighting, 200, false),
             (Step::Settle, Reply::Count(count)) => {
@@ -115,6 +119,10 @@ impl Track {
             (Step::Stop, Reply::Stopped(stopped)) => self.stopped(cx, now, &stopped),
             (Step::Start, Reply::Started(containers)) => self.started(now, &containers),
             (Step::Start, Reply::Verified(verified)) => self.started(now, &verified.containers),
+            (Step::Verify, Reply::Done) => {
+                self.flip_first = false;
+                self.check(cx, now, step)
+            }
             (Step::Verify, Reply::Verified(verified)) => self.verified(cx, now, &verified),
             (Step::Switch, Reply::Switched(current)) => {
                 let wanted = self.release().map(|release| &release.manifest.id);
@@ -137,12 +145,8 @@ impl Track {
 
     /// A look that failed is looked again, within the deadline; an order that failed has failed.
     pub(super) fn call_failed(&mut self, now: Stamp, step: PlannedStep, error: ServerError) -> Progress {
-        let only_looked = match step.step {
-            Step::Verify | Step::Settle => true,
-            Step::Flip | Step::Back => self.flip_ordered,
-            _ => false,
-        };
-        if only_looked && !matches!(error, ServerError::Lost(_) | ServerError::Unreachable(_)) {
+        let again = self.only_looks || matches!(step.step, Step::Verify | Step::Settle);
+        if again && !matches!(error, ServerError::Lost(_) | ServerError::Unreachable(_)) {
             self.seen = error.to_string();
             self.wait = Wait::Until(now + CHECK_AGAIN);
             return Progress::Stay;
@@ -155,14 +159,24 @@ impl Track {
         Progress::Proved(None)
     }
 
-    fn ask(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep, request: Request) -> Progress {
-        self.flip_ordered = matches!(request, Request::Look);
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep, request: Request) -> Progress {
+        self.only_looks = matches!(request, Request::Look | Request::Verify { .. });
         let left = (self.entered + step.deadline).since(now).max(Duration::from_secs(1));
         self.wait = Wait::Ticket(cx.call(&self.plan.name, request, left));
         Progress::Stay
     }
 
+    /// A server that stays out by a state which dies with its process is made to fail again, first of all.
+    fn flips_for_good(&self, plan: &Plan) -> bool {
+        matches!(self.plan.starts_as, StartsAs::KeptOut(_))
+            && plan.drain.by != DrainBy::Sigterm
+            && !self.plan.targets.is_empty()
+    }
+
     fn check(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        if self.flip_first && step.step == Step::Verify {
+            return self.ask(cx, now, step, Request::Flip { drained: true });
+        }
         match self.release() {
             None => Progress::Failed(Cause::unproved("there is no release to verify")),
             Some(release) => {
@@ -181,7 +195,7 @@ impl Track {
 
     /// Whether traffic is taken away from it on this course: always on the way back, where it may have been in.
     pub(super) fn drains(&self) -> bool {
-        self.course == Course::RollBack || self.plan.starts_as.needs_drain()
+        self.goes_back() || self.plan.starts_as.needs_drain()
     }
 
     pub(super) fn watches_its_stop(&self, plan: &Plan) -> bool {
@@ -199,12 +213,11 @@ impl Track {
 
     fn flip(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
         if cx.setup.plan.drain.by == DrainBy::Deregister {
+            self.only_looks = false;
             self.wait = Wait::Ticket(cx.register(&self.plan.name, self.plan.targets.clone(), false));
             return Progress::Stay;
         }
-        let progress = self.ask(cx, now, step, Request::Flip { drained: true });
-        self.flip_ordered = false;
-        progress
+        self.ask(cx, now, step, Request::Flip { drained: true })
     }
 
     fn back(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
@@ -219,38 +232,9 @@ impl Track {
             self.wait = Wait::Views;
             return Progress::Stay;
         }
-        self.flip_ordered = true;
+        (self.flip_ordered, self.only_looks) = (true, false);
         self.wait = Wait::Ticket(cx.register(&self.plan.name, self.plan.targets.clone(), true));
         Progress::Stay
-    }
-
-    fn unlock(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
-        let comes_in = self.plan.starts_as.comes_in();
-        let absence = match (self.course, &self.plan.starts_as) {
-            (Course::LeaveOut, _) => {
-                let reason = self.causes.first().map_or_else(String::new, |cause| cause.message.clone());
-                Some(Some(Absence { reason, ends_when_verified: true, since: 0 }))
-            }
-            (Course::Forward | Course::RollBack | Course::Finish, StartsAs::LeftOut(_)) if comes_in => Some(None),
-            _ => None,
-        };
-        match absence {
-            Some(absence) => {
-                self.said_absent = true;
-                let progress = self.ask(cx, now, step, Request::Absent { absence });
-                self.flip_ordered = false;
-                progress
-            }
-            None => self.free(cx, now, step),
-        }
-    }
-
-    fn free(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
-        let record = match self.causes.first() {
-            None => "deployed".to_owned(),
-            Some(cause) => format!("{:?}: {}", self.course, cause.message),
-        };
-        self.ask(cx, now, step, Request::Unlock { record })
     }
 
     fn sighted(&mut self, now: Stamp, sighting: &Sighting, health: u16, real: bool) -> Progress {
@@ -265,26 +249,51 @@ impl Track {
     }
 
     fn guard(&mut self, cx: &Cx<'_>) -> Progress {
+        if self.goes_back() && !self.revert && judge::all_broken(cx, &self.plan.targets, self.entered) {
+            // It serves nobody: its stop takes nothing away.
+            return Progress::Proved(None);
+        }
         match judge::guard(cx, self, self.entered) {
             None => {
                 self.seen = judge::silence(cx, &self.own_groups());
                 Progress::Stay
             }
             Some(Err(cause)) => Progress::Failed(cause),
-            Some(Ok(())) => Progress::Proved(None),
+            Some(Ok(())) => {
+                if self.step().is_some_and(|step| step.step == Step::Guard) {
+                    self.moments.broken_before = judge::broken(cx, &self.plan.targets, self.entered);
+                }
+                Progress::Proved(None)
+            }
         }
     }
 
     fn guard_again(&mut self, cx: &Cx<'_>) -> Progress {
         let proved = self.guard(cx);
+        if let (Progress::Proved(_), Some(cause)) = (&proved, self.serves_all_the_same(cx)) {
+            return Progress::Failed(cause);
+        }
         let watched = self.drains() && cx.setup.plan.drain.by != DrainBy::Sigterm;
         if !matches!(proved, Progress::Proved(_)) || !watched || cx.setup.plan.unguarded {
             return proved;
         }
-        match judge::first_not(cx, self, self.entered, Targets::Out) {
+        match judge::first_back(cx, self, self.entered) {
             None => proved,
             Some(seen) => Progress::Failed(Cause::unproved(format!("it is back in rotation: {seen}"))),
         }
+    }
+
+    /// A record says that it is out; whether it is says the balancer.
+    fn serves_all_the_same(&self, cx: &Cx<'_>) -> Option<Cause> {
+        if self.drains() || self.plan.step(Step::Stop).is_none() || cx.setup.plan.unguarded {
+            return None;
+        }
+        let target = judge::first_healthy(cx, &self.plan.targets, self.entered)?;
+        let message = format!("{target} is healthy, although it was found out of rotation");
+        Some(Cause {
+            hint: Some("let every process behind the port fail its health when told to, then deploy again".into()),
+            ..Cause::new(CauseKind::Guard, message)
+        })
     }
 
     fn stopped(&mut self, cx: &mut Cx<'_>, now: Stamp, stopped: &Stopped) -> Progress {

@@ -100,6 +100,8 @@ pub(super) struct Moments {
     pub(super) in_again: Option<Stamp>,
     /// Since when a target has been unhealthy for another reason than our flip.
     pub(super) wrong_since: Option<Stamp>,
+    /// Targets that were unhealthy for a reason of their own before we came: no node picks them.
+    pub(super) broken_before: BTreeSet<TargetRef>,
     /// When the settle is over, as far as the clock alone decides.
     pub(super) settle_until: Option<Stamp>,
     /// The last change of the server's own request counter.
@@ -127,6 +129,14 @@ pub(super) struct Track {
     pub(super) locked: bool,
     pub(super) stopped: bool,
     pub(super) said_absent: bool,
+    /// Something of the way back or out failed too: what it was to leave is not known to be so.
+    pub(super) undo_failed: bool,
+    /// An interrupt waits until the server has answered what it was ordered: what is undone must have ended.
+    pub(super) interrupt_waits: bool,
+    /// What answers is a look, which may be taken again.
+    pub(super) only_looks: bool,
+    /// Health is yet to be made to fail in the new containers, because the state died with the old ones.
+    pub(super) flip_first: bool,
     pub(super) is_final_check: bool,
     pub(super) flip_ordered: bool,
     /// It was deployed and is taken back because another server failed: nothing is wrong with it.
@@ -154,6 +164,10 @@ impl Track {
             locked: false,
             stopped: false,
             said_absent: false,
+            undo_failed: false,
+            interrupt_waits: false,
+            only_looks: false,
+            flip_first: false,
             is_final_check: false,
             flip_ordered: false,
             revert: course == Course::RollBack,
@@ -164,6 +178,11 @@ impl Track {
     pub(super) fn final_check(mut self) -> Self {
         self.is_final_check = true;
         self
+    }
+
+    /// On the way to what ran before, even where that is nothing.
+    pub(super) fn goes_back(&self) -> bool {
+        matches!(self.course, Course::RollBack | Course::LeaveStopped)
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -230,14 +249,16 @@ impl Track {
         let Some(step) = self.step() else { return };
         let progress = match result {
             Ok(reply) => self.replied(cx, now, step, reply),
-            Err(ServerError::Failed(failure)) if step.step == Step::Flip && self.course == Course::RollBack => {
+            Err(ServerError::Failed(failure)) if step.step == Step::Flip && self.goes_back() => {
                 // A broken app may not be able to fail its health on purpose: whether it is out is for the balancer to say.
                 cx.warn(&self.plan.name, format!("health could not be made to fail on the way back: {failure}"));
+                self.moments.flipped = Some(now);
                 Progress::Proved(None)
             }
             Err(error) => self.call_failed(now, step, error),
         };
         self.settle_progress(cx, now, progress);
+        self.interrupt_that_waits(cx, now);
     }
 
     pub(super) fn on_targets(&mut self, cx: &mut Cx<'_>, now: Stamp, result: Result<(), BalancerError>) {
@@ -254,6 +275,7 @@ impl Track {
             }
         };
         self.settle_progress(cx, now, progress);
+        self.interrupt_that_waits(cx, now);
     }
 
     /// Moves as far as it goes without news.

@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 impl Site {
     /// Stops every container of the project, each with its own grace period, and removes them.
     pub(super) async fn stop(&mut self) -> Result<Stopped, Failure> {
-        self.locked()?;
+        self.hold().await?;
         self.enter(State::Stopped)?;
         let before = self.containers().await?;
         if before.is_empty() {
@@ -46,7 +46,12 @@ impl Site {
             let down = compose::down(&self.fleet.app).cwd(Path::new("/"));
             self.change(&down, ENGINE_MARGIN * 2).await?.success("removing the stopped containers")?;
         }
-        let left = self.containers().await?.into_iter().map(|c| c.container).collect();
+        let left: Vec<Container> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        if left.is_empty() && !self.fleet.drain.by.facts().survives_restart {
+            // It died with the processes: nobody may take the next ones for drained.
+            self.record.drained = false;
+            self.save()?;
+        }
         Ok(Stopped { stopped, left })
     }
 
@@ -63,7 +68,7 @@ impl Site {
 
     /// Brings a staged release up: nothing is pulled, nothing is built.
     pub(super) async fn start(&mut self, release: &ReleaseId) -> Result<Vec<Container>, Failure> {
-        self.locked()?;
+        self.hold().await?;
         let manifest = publish::check_files(&self.layout, release)?;
         let ids = publish::image_ids(&manifest).await?;
         if let Some((name, pin)) = manifest.services.iter().find(|(name, _)| !ids.contains_key(*name)) {
@@ -83,12 +88,13 @@ impl Site {
         let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
         let up = compose::up(&self.fleet.app, Path::new(DEFINITION)).cwd(&self.layout.release(release));
         let output = self.change(&up, UP_AT_LEAST.max(longest + ENGINE_MARGIN)).await?;
-        output.success(&format!("bringing release {} up", release.short())).map(drop)
+        let up = output.success(&format!("bringing release {} up", release.short()));
+        up.map(drop).map_err(|failure| publish::Secrets::of_release(&self.layout, release).hidden(failure))
     }
 
     /// Makes a release `current`; the one before becomes `previous`, and old ones go.
-    pub(super) fn switch(&mut self, release: &ReleaseId) -> Result<ReleaseId, Failure> {
-        self.locked()?;
+    pub(super) async fn switch(&mut self, release: &ReleaseId) -> Result<ReleaseId, Failure> {
+        self.hold().await?;
         publish::read_release(&self.layout, release)?;
         let failed = |error: &std::io::Error| disk(self.layout.dir(), error);
         let before = self.layout.pointer(Pointer::Current).map_err(|error| failed(&error))?;
@@ -103,7 +109,9 @@ impl Site {
         .map_err(|error| failed(&error))?;
         self.layout.point(Pointer::Incoming, None).map_err(|error| failed(&error))?;
         self.enter(State::Switched)?;
-        publish::prune(&self.layout, self.fleet.release.keep);
+        let gone = publish::prune(&self.layout, self.fleet.release.keep);
+        // Nobody waits for it, and what another release or a container uses stays.
+        tokio::spawn(publish::forget_images(self.layout.clone(), gone));
         match self.layout.pointer(Pointer::Current) {
             Ok(Some(current)) => Ok(current),
             Ok(None) => Err(Failure::new(FailureKind::Internal, "`current` is not there after it was written")),

@@ -76,7 +76,7 @@ impl Site {
     /// What was verified here last; on a server that ran by other means, what was saved of that.
     fn last_good(&self) -> Result<Option<ReleaseId>, Failure> {
         let pointer = |pointer| self.layout.pointer(pointer).map_err(|error| disk(self.layout.dir(), &error));
-        match pointer(Pointer::Current)? {
+        match pointer(Pointer::Current)?.filter(|current| publish::check_files(&self.layout, current).is_ok()) {
             Some(current) => Ok(Some(current)),
             None => Ok(pointer(Pointer::Previous)?.filter(ReleaseId::is_adopted)),
         }
@@ -122,8 +122,20 @@ impl Site {
         Ok(faults)
     }
 
-    /// The lock is ours. If whoever had it before was killed: waits for his command, flips a drained server back.
-    pub(super) async fn take_over(&mut self, patience: Instant) -> Result<(), Failure> {
+    /// Whoever goes away in order leaves nothing drained that nobody said was to stay out.
+    pub(super) async fn leave_in_order(&mut self) -> Result<(), Failure> {
+        let ran_before = matches!(self.record.state, State::Idle | State::Locked | State::Drained);
+        if self.record.drained && ran_before && self.absence()?.is_none() {
+            let what = self.flip_back_if_it_runs().await?;
+            self.record.say(what);
+        }
+        Ok(())
+    }
+
+    /// The lock is ours. If whoever had it before was killed: waits for his command and writes down what he left. A server
+    /// that he left drained stays so for now: whoever takes the lock counts on it being out, and at the latest its unlock
+    /// flips it back. Returns how far he had come.
+    pub(super) async fn take_over(&mut self, patience: Instant) -> Result<State, Failure> {
         let path = self.layout.record();
         let mut record = Record::read(&path).map_err(|error| disk(&path, &error))?;
         let left = std::mem::replace(&mut record.state, State::Locked);
@@ -131,19 +143,15 @@ impl Site {
             wait_for(&command, patience.max(Instant::now() + LAST_COMMAND)).await?;
         }
         let was = record.run.replace(self.run.clone());
+        // Of all ways but the file the state died with the processes.
+        record.drained &= self.fleet.drain.by.facts().survives_restart || !record.is_of_another_boot();
         record.agent = Some(ProcessId::of(std::process::id()));
-        let drained = record.drained;
         self.record = record;
         if left != State::Idle {
             let who = was.map_or_else(|| "somebody".to_owned(), |run| format!("{} ({})", run.who, run.id));
             self.record.say(format!("found that the agent of {who} had died in the state {left:?}"));
-            let ran_before = matches!(left, State::Locked | State::Drained);
-            if drained && ran_before && self.absence()?.is_none() {
-                let what = self.flip_back_if_it_runs().await?;
-                self.record.say(what);
-            }
         }
-        self.save()
+        self.save().map(|()| left)
     }
 }
 

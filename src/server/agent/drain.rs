@@ -2,12 +2,14 @@
 
 use super::record::State;
 use super::site::{Site, disk};
-use crate::fleet::model::{DrainBy, HttpCall, ServiceName};
+use crate::fleet::model::{Absence, DrainBy, HttpCall, ServiceName};
 use crate::http;
 use crate::server::compose;
 use crate::server::layout::{remove, write_atomic};
 use crate::server::run::CommandLine;
 use crate::server::wire::{Failure, FailureKind, Reply};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,8 +18,13 @@ const FLIP: Duration = Duration::from_secs(15);
 
 impl Site {
     pub(super) async fn ask_flip(&mut self, drained: bool) -> Result<Reply, Failure> {
-        self.locked()?;
+        self.hold().await?;
         self.flip(drained).await?;
+        if let (false, Some(Absence { ends_when_verified: true, .. })) = (drained, self.absence()?) {
+            // It is let back, so it is absent no more.
+            let path = self.layout.absence();
+            remove(&path).map_err(|error| disk(&path, &error))?;
+        }
         Ok(Reply::Done)
     }
 
@@ -47,7 +54,8 @@ impl Site {
             if matches!(self.record.state, State::Drained | State::Switched) {
                 self.record.state = State::Locked;
             }
-            self.save()?;
+            // Health passes again, which is what was asked for; what is in memory is written with the next step.
+            drop(self.save());
         }
         Ok(())
     }
@@ -96,13 +104,20 @@ impl Site {
 fn flip_file(path: &Path, drained: bool) -> Result<(), Failure> {
     let done = if drained {
         // The folder lies in /run as a rule, and is gone after a boot.
-        path.parent()
-            .map_or(Ok(()), std::fs::create_dir_all)
-            .and_then(|()| write_atomic(path, b"drained by handover\n", 0o644))
+        path.parent().map_or(Ok(()), make_folder).and_then(|()| write_atomic(path, b"drained by handover\n", 0o644))
     } else {
         remove(path)
     };
     done.map_err(|error| disk(path, &error))
+}
+
+/// Makes the folder, open for the app, which runs as another user, whatever our umask is.
+fn make_folder(folder: &Path) -> std::io::Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, Permissions::from_mode(0o755))
 }
 
 async fn call(call: &HttpCall) -> Result<(), Failure> {
@@ -128,5 +143,8 @@ mod tests {
         flip_file(&path, false).expect("removed");
         flip_file(&path, false).expect("gone already");
         assert!(!path.exists() && path.parent().is_some_and(Path::exists));
+        let mode =
+            path.parent().and_then(|folder| folder.metadata().ok()).map(|meta| meta.permissions().mode() & 0o777);
+        assert_eq!(mode, Some(0o755), "the app is another user");
     }
 }

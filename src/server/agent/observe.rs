@@ -11,12 +11,16 @@ use crate::server::run::run;
 use crate::server::wire::Failure;
 use rustix::fs::{Access, access, statvfs};
 use semver::Version;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 const QUESTION: Duration = Duration::from_secs(20);
 /// `config --no-env-resolution`, `up --pull never` with `--no-build`, `ps --format json` as they are used here.
 const COMPOSE_AT_LEAST: Version = Version::new(2, 20, 0);
+const MB: u64 = 1024 * 1024;
+/// Records and a release's own files need little; without that little a step fails half way.
+const ROOM: u64 = 16 * MB;
 /// What helps where Compose is not enough.
 const INSTALL: &str = "install the plugin `docker-compose-plugin` from Docker's repository, or put the release binary at \
                        /usr/local/lib/docker/cli-plugins/docker-compose";
@@ -36,47 +40,42 @@ impl Site {
             Err(failure) => return Err(failure),
         };
         let layout = &self.layout;
-        let path = layout.record();
-        let recorded = Record::read(&path).map_err(|error| disk(&path, &error))?.drained;
-        let holder = |lock: &Path, note: &Path| flock::holder(lock, note).map_err(|error| disk(lock, &error));
+        let record = legible(&layout.record(), Record::read(&layout.record()), &mut missing)?;
+        let recorded = record.drained && !record.is_of_another_boot();
+        let (server_lock, deploy_lock) = (layout.server_lock(), layout.deploy_lock());
+        let lock = legible(server_lock, flock::holder(server_lock, &layout.server_lock_note()), &mut missing)?;
+        let deploy_lock = legible(&deploy_lock, flock::holder(&deploy_lock, &layout.deploy_lock_note()), &mut missing)?;
+        let absence = legible(&layout.absence(), read_json(&layout.absence()), &mut missing)?;
+        let freeze = legible(&layout.freeze(), read_json(&layout.freeze()), &mut missing)?;
+        let incoming = legible(layout.dir(), layout.pointer(Pointer::Incoming), &mut missing)?;
         Ok(ServerFacts {
             compose,
             engine,
             disk_free: statvfs(layout.dir()).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
             current: self.on_disk(Pointer::Current, &mut missing).await?,
             previous: self.on_disk(Pointer::Previous, &mut missing).await?,
-            incoming: layout.pointer(Pointer::Incoming).map_err(|error| disk(layout.dir(), &error))?,
+            incoming,
             missing,
             containers,
             drained: self.is_drained(recorded),
-            absence: self.absence()?,
-            lock: holder(layout.server_lock(), &layout.server_lock_note())?,
-            deploy_lock: holder(&layout.deploy_lock(), &layout.deploy_lock_note())?,
-            freeze: read_json(&layout.freeze()).map_err(|error| disk(&layout.freeze(), &error))?,
+            absence,
+            lock,
+            deploy_lock,
+            freeze,
         })
     }
 
     async fn on_disk(&self, pointer: Pointer, missing: &mut Vec<String>) -> Result<Option<ReleaseOnDisk>, Failure> {
-        let id = self.layout.pointer(pointer).map_err(|error| disk(self.layout.dir(), &error))?;
-        let Some(id) = id else { return Ok(None) };
-        let manifest = match publish::check_files(&self.layout, &id) {
-            Ok(manifest) => manifest,
-            Err(failure) if pointer == Pointer::Current => {
-                missing.push(format!("`current` is not whole: {failure}"));
-                return Ok(None);
-            }
-            // One step further back is less to go back to, and no reason to stop.
-            Err(_) => return Ok(None),
-        };
+        let Some(id) = legible(self.layout.dir(), self.layout.pointer(pointer), missing)? else { return Ok(None) };
+        // What is not whole is nothing to go back to, and no reason to stop for ever: what runs is saved instead, like what
+        // came by other means.
+        let Ok(manifest) = publish::check_files(&self.layout, &id) else { return Ok(None) };
         let image_ids = publish::image_ids(&manifest).await.unwrap_or_default();
         Ok(Some(ReleaseOnDisk { manifest, image_ids }))
     }
 
     fn rights(&self, missing: &mut Vec<String>) {
-        let dir = self.layout.dir();
-        if !may_write(dir) {
-            missing.push(format!("{} may not be written to; give it to the user that deploys", dir.display()));
-        }
+        self.folders(missing);
         let lock = self.layout.server_lock();
         if lock.exists() && access(lock, Access::READ_OK).is_err() {
             missing.push(format!("the lock {} may not be opened; let everybody who takes it read it", lock.display()));
@@ -85,20 +84,62 @@ impl Site {
         }
         if let DrainBy::File { path } = &self.fleet.drain.by {
             let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
-            if !may_write(folder) {
+            if let Err(why) = writable(folder) {
                 missing.push(format!(
-                    "the drain file's folder {} may not be written to; `tmpfiles.d` keeps it across boots",
+                    "the drain file's folder {} {why}; `tmpfiles.d` keeps it across boots",
                     folder.display()
                 ));
             }
         }
     }
+
+    fn folders(&self, missing: &mut Vec<String>) {
+        let dir = self.layout.dir();
+        let releases = self.layout.releases();
+        // What is in it may be of somebody else's: of root's, where `ssh.sudo` was on before.
+        let unfit = [dir, &releases].into_iter().find_map(|folder| writable(folder).err().map(|why| (folder, why)));
+        if let Some((folder, why)) = unfit {
+            missing.push(format!("{} {why}; give it to the user that deploys", folder.display()));
+        }
+        if let Ok(stat) = statvfs(dir)
+            && stat.f_bavail.saturating_mul(stat.f_frsize) < ROOM
+        {
+            missing.push(format!("there is less than {} MB of room left in {}", ROOM / MB, dir.display()));
+        }
+        if let Ok(Some(app)) = read_json::<String>(&self.layout.app())
+            && app != self.fleet.app
+        {
+            missing.push(self.layout.belongs_to(&app));
+        }
+    }
 }
 
-/// Whether something can be made in a folder, or the folder itself be made.
+/// What may not be read is missing a right, which is said together with all others; anything else is an error at once.
+fn legible<T: Default>(path: &Path, read: io::Result<T>, missing: &mut Vec<String>) -> Result<T, Failure> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let name = path.display().to_string();
+            if !missing.iter().any(|known| known.contains(&name)) {
+                missing.push(format!("{name} may not be read"));
+            }
+            Ok(T::default())
+        }
+        read => read.map_err(|error| disk(path, &error)),
+    }
+}
+
 fn may_write(folder: &Path) -> bool {
-    let there = folder.ancestors().find(|ancestor| ancestor.exists());
-    there.is_some_and(|there| access(there, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+    writable(folder).is_ok()
+}
+
+/// Whether something can be made in a folder, or the folder itself be made; why not.
+fn writable(folder: &Path) -> Result<(), &'static str> {
+    let there = folder.ancestors().find(|ancestor| ancestor.exists()).ok_or("cannot be made")?;
+    match access(there, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::ROFS) => Err("lies on a read-only file system"),
+        Err(_) => Err("may not be written to"),
+    }
 }
 
 async fn engine(missing: &mut Vec<String>) -> String {
@@ -162,6 +203,17 @@ mod tests {
         for fine in ["2.20.0", "2.40.3", "2.29.1-desktop.1", "2.39.4+ds1-0ubuntu1", "5.0.1"] {
             assert_eq!(compose_fault(fine, None), None, "{fine}");
         }
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_one_sentence_among_others() {
+        let denied = || Err::<Option<u8>, _>(io::Error::from(io::ErrorKind::PermissionDenied));
+        let mut missing = vec!["the lock /x/lock may not be opened".to_owned()];
+        assert_eq!(legible(Path::new("/x/lock"), denied(), &mut missing), Ok(None));
+        assert_eq!(legible(Path::new("/x/record.json"), denied(), &mut missing), Ok(None));
+        assert_eq!(missing[1..], ["/x/record.json may not be read"], "nothing is said twice");
+        let broken = Err::<Option<u8>, _>(io::Error::from(io::ErrorKind::InvalidData));
+        assert!(legible(Path::new("/x/record.json"), broken, &mut missing).is_err());
     }
 
     #[test]

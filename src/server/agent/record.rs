@@ -4,7 +4,7 @@
 
 use crate::fleet::model::ReleaseId;
 use crate::server::layout::{read_json, write_json};
-use crate::server::process::ProcessId;
+use crate::server::process::{ProcessId, boot_id};
 use crate::server::wire::Run;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -93,6 +93,12 @@ impl Record {
     /// When the disk does not take it.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         write_json(path, self)
+    }
+
+    /// Whether what it says was written before the machine was booted.
+    #[must_use]
+    pub fn is_of_another_boot(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.boot != boot_id())
     }
 
     /// Adds a sentence.

@@ -105,7 +105,7 @@ impl Site {
                 Ok(Reply::Adopted(Box::new(publish::adopt(&self.layout, &self.fleet, &containers).await?)))
             }
             Request::Lock { wait } => self.lock(wait, ctl, unlocks).await,
-            Request::Unlock { record } => self.unlock(&record),
+            Request::Unlock { record } => self.unlock(&record).await,
             Request::Flip { drained } => self.ask_flip(drained).await,
             Request::Look => Ok(Reply::Sighting(probes::look(&self.fleet).await)),
             Request::Count => Ok(Reply::Count(match &self.fleet.drain.counter {
@@ -115,8 +115,8 @@ impl Site {
             Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
-            Request::Switch { release } => Ok(Reply::Switched(self.switch(&release)?)),
-            Request::Absent { absence } => self.absent(absence),
+            Request::Switch { release } => Ok(Reply::Switched(self.switch(&release).await?)),
+            Request::Absent { absence } => self.absent(absence).await,
             Request::Freeze { reason } => self.freeze(reason),
             Request::Unfreeze => {
                 remove(&self.layout.freeze()).map_err(|error| disk(&self.layout.freeze(), &error))?;
@@ -129,6 +129,7 @@ impl Site {
         if self.deploy_lock.is_some() {
             return Ok(Reply::Locked);
         }
+        self.own_folder()?;
         let lock = self.layout.deploy_lock();
         match try_take(&lock, &self.layout.deploy_lock_note(), &self.run).map_err(|error| disk(&lock, &error))? {
             Taken::Held(holder) => Ok(Reply::Held(holder)),
@@ -136,6 +137,16 @@ impl Site {
                 self.deploy_lock = Some(flock);
                 Ok(Reply::Locked)
             }
+        }
+    }
+
+    /// A folder is one app's: two of them would prune and switch each other's releases.
+    fn own_folder(&self) -> Result<(), Failure> {
+        let path = self.layout.app();
+        match read_json::<String>(&path).map_err(|error| disk(&path, &error))? {
+            None => write_json(&path, &self.fleet.app).map_err(|error| disk(&path, &error)),
+            Some(app) if app == self.fleet.app => Ok(()),
+            Some(app) => Err(Failure::new(FailureKind::Missing, self.layout.belongs_to(&app))),
         }
     }
 
@@ -170,20 +181,21 @@ impl Site {
         Ok(Reply::Locked)
     }
 
-    fn unlock(&mut self, record: &str) -> Result<Reply, Failure> {
-        if self.server_lock.is_none() {
+    async fn unlock(&mut self, record: &str) -> Result<Reply, Failure> {
+        if self.hold().await.is_err() {
             return Ok(Reply::Done);
         }
         self.record.say(record);
+        let left = self.leave_in_order().await;
         self.record.state = State::Idle;
         self.record.command = None;
         let written = self.save();
         self.server_lock = None;
-        written.map(|()| Reply::Done)
+        left.and(written).map(|()| Reply::Done)
     }
 
-    fn absent(&mut self, absence: Option<Absence>) -> Result<Reply, Failure> {
-        self.locked()?;
+    async fn absent(&mut self, absence: Option<Absence>) -> Result<Reply, Failure> {
+        self.hold().await?;
         let path = self.layout.absence();
         match absence {
             Some(absence) => {
@@ -208,10 +220,27 @@ impl Site {
         read_json(&path).map_err(|error| disk(&path, &error))
     }
 
-    /// Nothing is changed without the server lock.
-    pub(super) fn locked(&self) -> Result<(), Failure> {
+    /// Nothing is changed without the server lock. Where the agent that held it for this very run was killed in the middle, it
+    /// is taken up again: what was begun is better undone by its own deploy than left to the next.
+    pub(super) async fn hold(&mut self) -> Result<(), Failure> {
         if self.server_lock.is_some() {
             return Ok(());
+        }
+        let (path, lock) = (self.layout.record(), self.layout.server_lock().to_owned());
+        let record = Record::read(&path).map_err(|error| disk(&path, &error))?;
+        let ours = record.state != State::Idle && record.run.is_some_and(|run| run.id == self.run.id);
+        let taken = if ours {
+            Some(try_take(&lock, &self.layout.server_lock_note(), &self.run).map_err(|error| disk(&lock, &error))?)
+        } else {
+            None
+        };
+        if let Some(Taken::Ours(flock)) = taken {
+            self.server_lock = Some(flock);
+            let taken_over = self.take_over(Instant::now() + self.fleet.lock.wait).await;
+            if taken_over.is_err() {
+                self.server_lock = None;
+            }
+            return taken_over.and_then(|left| self.enter(left));
         }
         Err(Failure::new(FailureKind::NotLocked, "the server lock is not held by this deploy (any more)"))
     }

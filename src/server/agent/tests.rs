@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fleet::model::{
-    Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss, ReleaseSpec, Rolling,
-    Ssh, Watchdog,
+    Absence, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss, ReleaseSpec,
+    Rolling, Ssh, Watchdog,
 };
 use crate::server::wire::{Reply, Run};
 use std::path::Path;
@@ -212,6 +212,68 @@ async fn a_lock_whose_agent_was_killed_is_taken_over_after_its_last_command() {
     waited.await.expect("joined").expect("waited for");
     let record = Record::read(&dir.path().join("record.json")).expect("a record");
     assert!(record.entries.iter().any(|entry| entry.what.contains("had died")), "{record:?}");
+    assert_eq!(asker.vanish().await, 0);
+}
+
+#[tokio::test]
+async fn whoever_lets_a_server_back_ends_its_absence_unless_a_person_said_it() {
+    for (ends_when_verified, stays) in [(true, false), (false, true)] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+        assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+        let absence = Absence { reason: "why".into(), ends_when_verified, since: 0 };
+        assert_eq!(asker.ask(Request::Absent { absence: Some(absence) }).await, Ok(Reply::Done));
+        assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
+        assert!(dir.path().join("absence.json").exists());
+        assert_eq!(asker.ask(Request::Flip { drained: false }).await, Ok(Reply::Done));
+        assert_eq!(dir.path().join("absence.json").exists(), stays);
+        assert_eq!(asker.vanish().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_a_killed_agent_left_drained_stays_so_while_the_next_one_works() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir_all(dir.path().join("run")).expect("made");
+    std::fs::write(dir.path().join("run/drain"), "").expect("written");
+    let left = Record { state: State::Drained, drained: true, ..Record::default() };
+    left.write(&dir.path().join("record.json")).expect("written");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    assert!(dir.path().join("run/drain").exists(), "its plan counts on it being out");
+    let record = Record::read(&dir.path().join("record.json")).expect("a record");
+    assert!(record.drained && record.state == State::Locked, "{record:?}");
+    assert_eq!(asker.vanish().await, 0);
+}
+
+#[tokio::test]
+async fn a_lock_whose_agent_was_killed_is_taken_up_again_by_its_own_deploy_and_by_no_other() {
+    for (run, answer) in [("run-1", Ok(Reply::Done)), ("run-2", Err(FailureKind::NotLocked))] {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        std::fs::write(dir.path().join("run/drain"), "").expect("written");
+        let run = Run { id: run.into(), who: "ann@laptop".into(), what: "deploy".into() };
+        let left = Record { state: State::Drained, drained: true, run: Some(run), ..Record::default() };
+        left.write(&dir.path().join("record.json")).expect("written");
+        let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+        let flipped = asker.ask(Request::Flip { drained: false }).await;
+        assert_eq!(flipped.map_err(|failure| failure.kind), answer);
+        assert_eq!(dir.path().join("run/drain").exists(), answer.is_err());
+        assert_eq!(is_free(dir.path()), answer.is_err());
+        assert_eq!(asker.vanish().await, 0);
+        assert!(is_free(dir.path()));
+    }
+}
+
+#[tokio::test]
+async fn a_folder_of_another_app_is_refused_by_its_name() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(asker.ask(Request::LockDeploy).await, Ok(Reply::Locked));
+    assert_eq!(asker.vanish().await, 0);
+    let mut asker = Asker::greeted(Fleet { app: "other".into(), ..fleet(dir.path(), NOT_LONG) }).await;
+    let failure = asker.ask(Request::LockDeploy).await.expect_err("refused");
+    assert!(failure.message.contains("belongs to the app `handover-agent-test`"), "{failure}");
     assert_eq!(asker.vanish().await, 0);
 }
 

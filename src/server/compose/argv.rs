@@ -104,6 +104,12 @@ pub fn tag(image: &str, name: &str) -> CommandLine {
     docker(["image", "tag", image, name])
 }
 
+/// Takes an image's name away, and the image with it where that was its last one and no container is made of it.
+#[must_use]
+pub fn forget(image: &str) -> CommandLine {
+    docker(["image", "rm", image])
+}
+
 /// A command in a container.
 #[must_use]
 pub fn exec(container: &str, argv: &[String]) -> CommandLine {

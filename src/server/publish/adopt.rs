@@ -4,7 +4,7 @@
 //! Whatever can be found in neither is a refusal that names it.
 
 use super::disk;
-use super::stage::stage;
+use super::stage::{check_files, stage};
 use crate::fleet::model::{Fleet, ReleaseId, ServiceName};
 use crate::fleet::release::{
     DEFINITION, MANIFEST_FORMAT, Manifest, PLACEHOLDER, ServicePin, canonical, digest, sha256_hex,
@@ -72,7 +72,8 @@ pub async fn adopt(layout: &Layout, fleet: &Fleet, containers: &[Inspected]) -> 
         .collect::<Result<_, Failure>>()?;
     let manifest = Manifest { format: MANIFEST_FORMAT, id, label: None, services: pins, files: digests };
     stage(layout, &fleet.app, &manifest, &files).await?;
-    if layout.pointer(Pointer::Current).is_ok_and(|current| current.is_none()) {
+    let current = layout.pointer(Pointer::Current).map_err(|error| disk("current", &error))?;
+    if current.is_none_or(|current| check_files(layout, &current).is_err()) {
         // What is one step back is this; it also keeps it from being pruned.
         layout.point(Pointer::Previous, Some(&manifest.id)).map_err(|error| disk("previous", &error))?;
     }

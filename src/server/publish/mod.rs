@@ -4,11 +4,13 @@
 
 mod adopt;
 mod resolve;
+mod secrets;
 mod stage;
 
 pub use adopt::adopt;
 pub use resolve::resolve;
-pub use stage::{check_files, image_ids, prune, pull, read_release, stage};
+pub use secrets::Secrets;
+pub use stage::{check_files, forget_images, image_ids, prune, pull, read_release, stage};
 
 use super::wire::{Failure, FailureKind};
 use std::io;

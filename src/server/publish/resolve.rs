@@ -42,6 +42,7 @@ pub async fn resolve(
     let marks = unpack(folder.path(), files)?;
     let mut definition = one(&fleet.app, folder.path(), compose_file).await?;
     of_this_server(&definition, vars)?;
+    let own = definition.clone();
     let had_env_files = with_env_files(&definition);
     env_files_aside(&mut definition);
     let mut definition = two(&fleet.app, folder.path(), &definition, vars).await?;
@@ -49,7 +50,7 @@ pub async fn resolve(
         Failure::new(FailureKind::Internal, format!("this Compose lost the env files of {}", lost.join(", ")))
             .hint("Compose 2.40.3 is known to work")
     })?;
-    secrets_stayed_out(&definition, files)?;
+    secrets_stayed_out(&own, &definition, files)?;
     let beside: Vec<FileMark> = marks.into_iter().filter(|mark| mark.name != compose_file).collect();
     let names: BTreeSet<String> = beside.iter().map(|mark| mark.name.clone()).collect();
     let expected: BTreeSet<ServiceName> = fleet.services.iter().map(|service| service.name.clone()).collect();
@@ -137,7 +138,8 @@ fn understood(what: &str, output: Output) -> Result<Output, Failure> {
 /// A registry's own words pass through, with what helps against them.
 fn registry_words(result: Result<Output, Failure>) -> Result<Output, Failure> {
     result.map_err(|failure| match super::stage::registry_hint(&failure.output.join("\n")) {
-        Some(hint) => failure.hint(hint),
+        // Nothing is wrong with what was written: the registry says no, or nothing.
+        Some(hint) => Failure { kind: FailureKind::Command, ..failure.hint(hint) },
         None => failure,
     })
 }
@@ -173,20 +175,26 @@ fn with_env_files(definition: &Value) -> BTreeSet<String> {
     services.filter(|(_, service)| service.get("env_file").is_some()).map(|(name, _)| name.clone()).collect()
 }
 
-/// Never assumed, always looked: no line of an env file may have become part of the definition.
-fn secrets_stayed_out(definition: &Value, files: &[Blob]) -> Result<(), Failure> {
+/// Never assumed, always looked: no line of an env file may have become part of the definition. What `own`, the
+/// definition as it was written, says itself is nobody's secret.
+fn secrets_stayed_out(own: &Value, definition: &Value, files: &[Blob]) -> Result<(), Failure> {
     for blob in files.iter().filter(|blob| blob.secret) {
         let bytes = blob.decode()?;
         let text = String::from_utf8_lossy(&bytes);
         let pairs = text.lines().filter_map(|line| line.trim().trim_start_matches("export ").split_once('='));
         for (name, value) in pairs {
             let value = value.trim().trim_matches(['\'', '"']);
-            let leaks = |service: &Value| {
-                let seen = service.get("environment").and_then(|env| env.get(name.trim())).and_then(Value::as_str);
-                seen.is_some_and(|seen| !value.is_empty() && seen.replace("$$", "$") == value)
+            let at = |from: &Value, service: &str| {
+                from.get("services")?.get(service)?.get("environment")?.get(name.trim()).cloned()
+            };
+            let leaks = |service: &str| {
+                let seen = at(definition, service).filter(|_| at(own, service).is_none());
+                seen.as_ref()
+                    .and_then(Value::as_str)
+                    .is_some_and(|seen| !value.is_empty() && seen.replace("$$", "$") == value)
             };
             let services = definition.get("services").and_then(Value::as_object).into_iter().flatten();
-            if let Some((service, _)) = services.into_iter().find(|(_, service)| leaks(service)) {
+            if let Some((service, _)) = services.into_iter().find(|(service, _)| leaks(service)) {
                 return Err(Failure::new(
                     FailureKind::Input,
                     format!("{service}: `{}` of {} stands in the definition itself, where it is not secret", name.trim(), blob.name),
@@ -207,10 +215,24 @@ mod tests {
     fn a_secret_that_got_into_the_definition_is_a_refusal_that_does_not_print_it() {
         let files = [Blob::bytes(".env", b"# comment\nA='s3cret $x'\nB=\n", true)];
         let fine = json!({"services": {"api": {"environment": {"A": "other", "B": ""}, "env_file": [".env"]}}});
-        assert_eq!(secrets_stayed_out(&fine, &files), Ok(()));
+        assert_eq!(secrets_stayed_out(&json!({}), &fine, &files), Ok(()));
         let leaked = json!({"services": {"api": {"environment": {"A": "s3cret $$x"}}}});
-        let failure = secrets_stayed_out(&leaked, &files).expect_err("leaked");
+        let failure = secrets_stayed_out(&fine_before(&leaked), &leaked, &files).expect_err("leaked");
         assert!(failure.message.contains("`A` of .env") && !failure.message.contains("s3cret"), "{failure}");
+    }
+
+    fn fine_before(definition: &Value) -> Value {
+        let mut before = definition.clone();
+        before["services"]["api"]["environment"] = json!({});
+        before
+    }
+
+    #[test]
+    fn what_the_definition_says_itself_may_stand_in_an_env_file_too() {
+        let files = [Blob::bytes(".env", b"PORT=8080\n", true)];
+        let own = json!({"services": {"api": {"environment": {"PORT": "8080"}}}});
+        assert_eq!(secrets_stayed_out(&own, &own, &files), Ok(()));
+        assert!(secrets_stayed_out(&fine_before(&own), &own, &files).is_err());
     }
 
     #[test]

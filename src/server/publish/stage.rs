@@ -2,6 +2,7 @@
 
 use super::disk;
 use super::resolve::unpack;
+use super::secrets::Secrets;
 use crate::fleet::model::{ReleaseId, ServiceName};
 use crate::fleet::release::{DEFINITION, FileMark, MANIFEST, Manifest, as_written, digest, sha256_hex, to_prune};
 use crate::server::compose::{self, ids_by_pin, parse_images};
@@ -47,7 +48,7 @@ pub async fn stage(layout: &Layout, app: &str, manifest: &Manifest, files: &[Blo
             return Err(Failure::new(FailureKind::Internal, format!("`{}` is not on disk what was sent", mark.name)));
         }
     }
-    understood(app, folder.path()).await?;
+    understood(app, folder.path()).await.map_err(|failure| Secrets::of_files(&files).hidden(failure))?;
     into_place(folder, &place).map_err(|error| disk(&place.display().to_string(), &error))
 }
 
@@ -201,6 +202,8 @@ pub async fn pull(manifest: &Manifest) -> Result<BTreeMap<ServiceName, String>, 
     }
 }
 
+const NO_ANSWER: &str = "the registry does not answer from this server";
+
 /// What helps against a registry's answer, where that is known.
 pub(super) fn registry_hint(words: &str) -> Option<&'static str> {
     let known = [
@@ -212,17 +215,23 @@ pub(super) fn registry_hint(words: &str) -> Option<&'static str> {
         ("denied", "log this server in to the registry, and see that its account may read the image"),
         ("manifest unknown", "push the image first, or see whether the tag is spelt as it was pushed"),
         ("not found", "push the image first, or see whether the tag is spelt as it was pushed"),
-        ("connection refused", "the registry does not answer from this server"),
+        ("toomanyrequests", "the registry asks to be left alone for a while; try again later"),
+        ("connection refused", NO_ANSWER),
+        ("no route to host", NO_ANSWER),
+        ("connection reset", NO_ANSWER),
+        ("TLS handshake timeout", NO_ANSWER),
+        ("Client.Timeout", NO_ANSWER),
+        ("deadline exceeded", NO_ANSWER),
         ("no such host", "the registry's name is not known on this server"),
-        ("i/o timeout", "the registry does not answer from this server"),
+        ("i/o timeout", NO_ANSWER),
         ("x509", "the registry's certificate is not trusted on this server"),
         ("HTTP response to HTTPS client", "the engine of this server must know the registry as an insecure one"),
     ];
     known.iter().find(|(word, _)| words.contains(word)).map(|(_, hint)| *hint)
 }
 
-/// Removes releases beyond `keep`, never one that is needed to go on or back.
-pub fn prune(layout: &Layout, keep: u32) {
+/// Removes releases beyond `keep`, never one that is needed to go on or back; returns those that are gone.
+pub fn prune(layout: &Layout, keep: u32) -> Vec<Manifest> {
     let mut found: Vec<(SystemTime, ReleaseId)> = Vec::new();
     for entry in fs::read_dir(layout.releases()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -235,13 +244,45 @@ pub fn prune(layout: &Layout, keep: u32) {
     let newest_first: Vec<ReleaseId> = found.into_iter().map(|(_, id)| id).collect();
     let pointers = [Pointer::Current, Pointer::Previous, Pointer::Incoming].map(|pointer| layout.pointer(pointer));
     if pointers.iter().any(Result::is_err) {
-        return;
+        return Vec::new();
     }
     let needed = pointers.into_iter().filter_map(|pointer| pointer.ok().flatten()).collect();
+    let mut gone = Vec::new();
     for id in to_prune(&newest_first, keep, &needed) {
+        let manifest = read_release(layout, &id);
         // What cannot be removed now is tried again after the next deploy.
-        drop(fs::remove_dir_all(layout.release(&id)));
+        if let (Ok(()), Ok(manifest)) = (fs::remove_dir_all(layout.release(&id)), manifest) {
+            gone.push(manifest);
+        }
     }
+    gone
+}
+
+/// Removes the images that only releases which are gone were made of: a disk is filled by them, not by definitions.
+///
+/// Never by force: what a container uses, or what has another name, stays.
+pub async fn forget_images(layout: Layout, gone: Vec<Manifest>) {
+    let Some(kept) = images_of_all(&layout) else { return };
+    for image in names_of(&gone).difference(&kept) {
+        drop(run(&compose::forget(image), LOCAL).await);
+    }
+}
+
+fn names_of(manifests: &[Manifest]) -> BTreeSet<String> {
+    let pins = manifests.iter().flat_map(|manifest| manifest.services.values());
+    pins.map(|pin| pin.image.clone()).filter(|image| image.contains('@')).collect()
+}
+
+/// Every image of every release that is there; `None` where one cannot be read.
+fn images_of_all(layout: &Layout) -> Option<BTreeSet<String>> {
+    let mut kept = Vec::new();
+    for entry in fs::read_dir(layout.releases()).ok()? {
+        let name = entry.ok()?.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            kept.push(read_release(layout, &ReleaseId::new(name)).ok()?);
+        }
+    }
+    Some(names_of(&kept))
 }
 
 #[cfg(test)]
@@ -280,6 +321,30 @@ mod tests {
         ] {
             assert!(checked(&manifest, &wrong).is_err());
         }
+    }
+
+    #[test]
+    fn an_image_that_a_release_which_stays_is_made_of_is_not_forgotten() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let layout = Layout::new(dir.path(), dir.path().join("lock"));
+        let of = |id: &str, images: &[&str]| {
+            let pin = |image: &&str| crate::fleet::release::ServicePin {
+                image: (*image).to_owned(),
+                grace: Duration::ZERO,
+                replicas: 1,
+                one_shot: false,
+            };
+            let services = images.iter().map(|image| (ServiceName::new(*image), pin(image))).collect();
+            Manifest { id: ReleaseId::new(id), services, ..release("{}", &[]) }
+        };
+        let kept = of("kept", &["r/a@sha256:1", "r/b@sha256:2"]);
+        fs::create_dir_all(layout.release(&kept.id)).expect("made");
+        write_json(&layout.manifest(&kept.id), &kept).expect("written");
+        let gone = names_of(&[of("gone", &["r/a@sha256:1", "r/a@sha256:0", "sha256:adopted"])]);
+        let kept = images_of_all(&layout).expect("all are read");
+        assert_eq!(gone.difference(&kept).collect::<Vec<_>>(), ["r/a@sha256:0"]);
+        fs::create_dir_all(layout.releases().join("half")).expect("made");
+        assert_eq!(images_of_all(&layout), None, "who cannot read one of them forgets nothing");
     }
 
     #[test]

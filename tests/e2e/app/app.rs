@@ -4,6 +4,9 @@
 //! `app` serves HTTP on $PORT. Without $PORT it is the publish worker: it touches $HEARTBEAT each second,
 //! and `app --self-check` tells whether that file is fresh.
 //!
+//! It can be drained in every way there is: by $DRAIN_FILE, by `POST /drain` and `/undrain`, by `app --drain` and
+//! `--undrain` in the container, by SIGUSR1 and SIGUSR2, and by itself after SIGTERM. All but the file die with it.
+//!
 //! | env | meaning |
 //! | --- | --- |
 //! | PORT, SERVICE, LABEL, HANDOVER_RELEASE | where it listens, what /version says |
@@ -14,6 +17,8 @@
 //! | WRONG_VERSION=x | /version says x |
 //! | CRASH_AFTER=s | exits 3 after s seconds |
 //! | IGNORE_TERM=1 | SIGTERM does nothing: only SIGKILL ends it |
+//! | SERVE_AFTER_TERM=s | after SIGTERM it serves for s seconds more, while /health answers 503 |
+//! | ONCE=1 | does nothing and ends well: a one-shot |
 
 use std::env;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -29,13 +34,20 @@ const TICK: Duration = Duration::from_millis(20);
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 const FRESH: Duration = Duration::from_secs(3);
 
+static TOLD_TO_STOP: AtomicBool = AtomicBool::new(false);
 static STOPPING: AtomicBool = AtomicBool::new(false);
+static DRAINED: AtomicBool = AtomicBool::new(false);
+/// What `app --drain` leaves for the service in the same container.
+const DRAIN_MARK: &str = "/tmp/drained-by-command";
 
 unsafe extern "C" {
     fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
 }
 extern "C" fn on_stop(_: i32) {
-    STOPPING.store(true, SeqCst);
+    TOLD_TO_STOP.store(true, SeqCst);
+}
+extern "C" fn on_drain(number: i32) {
+    DRAINED.store(number == 10, SeqCst);
 }
 extern "C" fn ignore(_: i32) {}
 
@@ -45,10 +57,29 @@ fn main() {
     unsafe {
         signal(15, handler);
         signal(2, handler);
+        signal(10, on_drain);
+        signal(12, on_drain);
     }
-    if env::args().any(|arg| arg == "--self-check") {
-        exit(if self_check() { 0 } else { 1 });
+    match env::args().nth(1).as_deref() {
+        Some("--self-check") => exit(if self_check() { 0 } else { 1 }),
+        Some("--drain") => exit(if std::fs::write(DRAIN_MARK, "").is_ok() { 0 } else { 1 }),
+        Some("--undrain") => {
+            let _ = std::fs::remove_file(DRAIN_MARK);
+            exit(0);
+        }
+        _ if flag("ONCE") => return println!("done, once"),
+        _ => {}
     }
+    thread::spawn(|| {
+        while !TOLD_TO_STOP.load(SeqCst) {
+            thread::sleep(TICK);
+        }
+        if let Some(serve_on) = seconds("SERVE_AFTER_TERM") {
+            DRAINED.store(true, SeqCst);
+            thread::sleep(serve_on);
+        }
+        STOPPING.store(true, SeqCst);
+    });
     if let Some(after) = seconds("CRASH_AFTER") {
         thread::spawn(move || {
             thread::sleep(after);
@@ -207,12 +238,18 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> std::io::Result<Option<(S
 fn answer(target: &str, counts: &Counts) -> (&'static str, String) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if path == "/health" {
-        let draining = text("DRAIN_FILE").is_some_and(|file| Path::new(&file).exists());
+        let draining = DRAINED.load(SeqCst)
+            || Path::new(DRAIN_MARK).exists()
+            || text("DRAIN_FILE").is_some_and(|file| Path::new(&file).exists());
         return if draining {
             ("503 Service Unavailable", r#"{"health": "draining"}"#.into())
         } else {
             ("200 OK", r#"{"health": "ok"}"#.into())
         };
+    }
+    if let "/drain" | "/undrain" = path {
+        DRAINED.store(path == "/drain", SeqCst);
+        return ("204 No Content", String::new());
     }
     let requests = counts.requests.fetch_add(1, SeqCst) + 1;
     match path {

@@ -1,0 +1,79 @@
+//! Keeps the content of secret files out of what is said: Compose quotes a line that it cannot read.
+
+use crate::fleet::model::ReleaseId;
+use crate::fleet::release::DEFINITION;
+use crate::server::layout::Layout;
+use crate::server::wire::{Blob, Failure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+/// A shorter value is a word that may stand anywhere.
+const SHORTEST: usize = 4;
+const HIDDEN: &str = "[secret]";
+
+/// Every value that must not be said.
+#[derive(Debug, Default)]
+pub struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Those of files that are about to be published.
+    pub(super) fn of_files(files: &[Blob]) -> Self {
+        let secret = files.iter().filter(|blob| blob.secret && blob.name != DEFINITION);
+        Self::of(secret.filter_map(|blob| blob.decode().ok()))
+    }
+
+    /// Those of a release that is on disk.
+    pub fn of_release(layout: &Layout, id: &ReleaseId) -> Self {
+        let files = super::read_release(layout, id).map(|manifest| manifest.files).unwrap_or_default();
+        let paths = files.keys().filter(|name| *name != DEFINITION).map(|name| layout.release(id).join(name));
+        let secret = paths.filter(|path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 == 0));
+        Self::of(secret.filter_map(|path| fs::read(path).ok()))
+    }
+
+    fn of(texts: impl Iterator<Item = Vec<u8>>) -> Self {
+        let mut values = Vec::new();
+        for bytes in texts {
+            for line in String::from_utf8_lossy(&bytes).lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+                let value = line.split_once('=').map_or(line, |(_, value)| value).trim();
+                values.extend([value, value.trim_matches(['\'', '"'])].map(ToOwned::to_owned));
+            }
+        }
+        values.retain(|value| value.chars().count() >= SHORTEST);
+        // Longer ones first: one may be part of another.
+        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.dedup();
+        Self(values)
+    }
+
+    /// The failure without them.
+    pub fn hidden(&self, mut failure: Failure) -> Failure {
+        let hide = |text: &mut String| {
+            for value in &self.0 {
+                *text = text.replace(value, HIDDEN);
+            }
+        };
+        hide(&mut failure.message);
+        failure.output.iter_mut().for_each(hide);
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::wire::FailureKind;
+
+    #[test]
+    fn a_line_that_compose_quotes_is_said_without_its_value() {
+        let files = [
+            Blob::bytes(".env", b"A=1\n# a comment\nexport KEY='hush hush'\nBAD KEY=s3cret\nno-equals-sign\n", true),
+            Blob::text("plain.toml", "public=known-to-all"),
+        ];
+        let failure =
+            Failure::new(FailureKind::Input, "line 4: unexpected \" \" near \"BAD KEY=s3cret\\nno-equals-sign\"")
+                .output(vec!["KEY is hush hush, A is 1, known-to-all".to_owned()]);
+        let hidden = Secrets::of_files(&files).hidden(failure);
+        assert_eq!(hidden.message, "line 4: unexpected \" \" near \"BAD KEY=[secret]\\n[secret]\"");
+        assert_eq!(hidden.output, ["KEY is [secret], A is 1, known-to-all"]);
+    }
+}

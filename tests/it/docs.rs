@@ -1,0 +1,78 @@
+//! Documents say what is so: names, links and commands that stand in them exist.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn the_architecture_names_every_module_and_no_other() {
+    let lib = read("src/lib.rs");
+    let modules: BTreeSet<&str> =
+        lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let page = read("docs/architecture.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let mut named = BTreeSet::new();
+    for row in &rows {
+        let cell = row.split('|').nth(1).unwrap_or_default();
+        let mut parent = String::new();
+        for name in cell.split('`').skip(1).step_by(2) {
+            if name.contains("::") {
+                parent = name.split("::").next().unwrap_or_default().to_owned();
+            }
+            let path = if name.contains("::") || modules.contains(name) {
+                name.to_owned()
+            } else {
+                format!("{parent}::{name}")
+            };
+            let file = root().join("src").join(path.replace("::", "/"));
+            assert!(
+                file.is_dir() || file.with_extension("rs").is_file(),
+                "{path} stands in docs/architecture.md and is not there"
+            );
+            named.insert(path.split("::").next().unwrap_or_default().to_owned());
+        }
+    }
+    let missing: Vec<&&str> = modules.iter().filter(|module| !named.contains(**module)).collect();
+    assert!(missing.is_empty(), "docs/architecture.md says nothing of {missing:?}");
+}
+
+#[test]
+fn every_link_in_the_documents_leads_somewhere() {
+    let mut dead = Vec::new();
+    for name in ["README.md", "docs/architecture.md", "docs/exit-codes.md", "docs/performance.md", "docs/reference.md"]
+    {
+        let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
+        for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {
+            let target = link.split('#').next().unwrap_or_default();
+            if !target.is_empty() && !target.starts_with("http") && !root().join(&folder).join(target).exists() {
+                dead.push(format!("{name}: {link}"));
+            }
+        }
+    }
+    assert_eq!(dead, Vec::<String>::new());
+}
+
+#[test]
+fn the_readme_names_exactly_two_commands_for_a_newcomer() {
+    let readme = read("README.md");
+    let blocks: Vec<&str> = readme.split("```").skip(1).step_by(2).map(str::trim).collect();
+    assert_eq!(blocks, ["cargo run --release -- rehearse", "bash tests/run"]);
+    assert!(root().join("tests/run").exists());
+}
+
+#[test]
+fn every_exit_code_stands_in_the_documentation_with_a_way_to_get_it() {
+    let page = read("docs/exit-codes.md");
+    for code in ["0", "1", "2", "3", "4", "5", "6", "7", "130, 143"] {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {code} |")));
+        let way = row.and_then(|row| row.split('|').nth(3)).unwrap_or_default();
+        assert!(!way.trim().is_empty(), "no way to get {code}");
+    }
+}
