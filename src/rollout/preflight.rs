@@ -44,8 +44,8 @@ pub struct Ready {
     pub manifest: Manifest,
 }
 
-/// A server may take so long to say what is on it.
-const OBSERVE: Duration = Duration::from_secs(30);
+/// A server or a balancer may take so long to say what is there: a run that cannot begin ends within 30 s.
+const OBSERVE: Duration = Duration::from_secs(25);
 /// Resolving and pinning ask a registry.
 const RESOLVE: Duration = Duration::from_secs(120);
 /// Big images over a slow line.
