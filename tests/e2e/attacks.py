@@ -7,7 +7,6 @@ HANDOVER_LONG=1 attacks.py BINARY [NAME...]   (without HANDOVER_LONG only the sh
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -510,7 +509,7 @@ class Attacks(suite.Base):
 """
         self.compose(lambda text: "include: [more.yaml]\n" + text + extra)
         names = ["many", "named", "extended", "included"]
-        services = "".join(f'\n[[service]]\nname = "{n}"\nverify = {{ exec = ["publish-worker", "--self-check"] }}\ndeadline = "20s"\n' for n in names)
+        services = "".join(f'\n[[service]]\nname = "{n}"\nverify = {{ exec = ["publish-worker", "--self-check"] }}\nshutdown = "5s"\ndeadline = "20s"\n' for n in names)
         self.config(change=lambda text: text.replace('files = ["gateway.toml"]', 'files = ["gateway.toml", "more.yaml", "base.yaml"]').replace("[measure]", services + "\n[measure]"))
         mark = self.world.load.mark()
         end = self.deploy(self.other())

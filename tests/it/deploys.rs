@@ -450,3 +450,22 @@ async fn a_server_that_cannot_be_taken_back_for_want_of_capacity_is_left_serving
     let state = world.state("web-1");
     assert!(!state.contains("drained") && !state.contains("locked"), "the last one was drained: {state}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_stops_the_deploy_before_the_next_server_unless_it_is_told_to_go_on() {
+    for (on_loss, expected, last) in
+        [("halt", Exit::Lost, "current old, runs old"), ("continue", Exit::Done, "current new, runs new")]
+    {
+        let text = EXAMPLE.replace("on_loss     = \"halt\"", &format!("on_loss     = \"{on_loss}\""));
+        let world = World::new(fleet(&text), 2, |_| {}).await;
+        let (lost, clock) = (world.lost.clone(), world.clock);
+        tokio::spawn(async move {
+            clock.sleep(Duration::from_secs(20)).await;
+            lost.send_replace(1);
+        });
+        let deployed = world.deploy().await;
+        assert_eq!(exit(&deployed), expected, "{on_loss}: {}", message(&deployed));
+        assert_eq!(world.state("web-1"), "current new, runs new", "{on_loss}: the server under way is finished");
+        assert_eq!(world.state("web-3"), last, "{on_loss}");
+    }
+}

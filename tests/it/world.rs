@@ -133,6 +133,8 @@ pub struct World {
     pub inner: Arc<Mutex<Inner>>,
     pub clock: Clock,
     pub events: Arc<Mutex<Vec<Line>>>,
+    /// What a prober says was lost.
+    pub lost: Arc<watch::Sender<u64>>,
 }
 
 impl Sink for World {
@@ -207,7 +209,12 @@ impl World {
             new: ReleaseId::new(NEW),
             grace_before_leaving: Duration::from_secs(60),
         };
-        let world = Self { inner: Arc::new(Mutex::new(inner)), clock, events: Arc::default() };
+        let world = Self {
+            inner: Arc::new(Mutex::new(inner)),
+            clock,
+            events: Arc::default(),
+            lost: Arc::new(watch::channel(0).0),
+        };
         let ticking = world.clone();
         tokio::spawn(async move {
             loop {
@@ -296,7 +303,7 @@ impl World {
         let fleet = self.with(|inner| inner.fleet.clone());
         let ports = self.ports();
         let (interrupt, interrupts) = watch::channel(0);
-        let (_lost, lost) = watch::channel(0);
+        let lost = self.lost.subscribe();
         change(&interrupt);
         let order =
             Order { fleet, files: Vec::new(), vars: BTreeMap::new(), label: None, options, wait: Duration::ZERO };

@@ -53,7 +53,7 @@ impl Maker<'_> {
                     service: service.name.clone(),
                     missing_in: "the compose file".into(),
                 }),
-                Some(pin) if pin.grace <= service.shutdown && self.fleet.drain.by != DrainBy::Sigterm => {
+                Some(pin) if pin.grace < service.shutdown && self.fleet.drain.by != DrainBy::Sigterm => {
                     self.why.push(WhyNot::GraceTooShort {
                         service: service.name.clone(),
                         needed: service.shutdown,
