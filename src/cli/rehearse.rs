@@ -158,7 +158,7 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
     let millis = |wall: Duration| (wall.as_secs_f64() * 1_000_000.0).round() / 1000.0;
     extra.more.insert("delay_ms".into(), json!({"p99": millis(delay.p99), "max": millis(delay.max)}));
     let problem = match (problem_of(&deployed), invalid(lab)) {
-        (Some(problem), Some(invalid)) if matches!(problem.exit, Exit::Undone | Exit::NeedsHand | Exit::Lost) => {
+        (Some(problem), Some(invalid)) if !matches!(problem.exit, Exit::Interrupted | Exit::Usage) => {
             let message = format!("{}; what came out of it: {}", invalid.message, problem.message);
             Some(Problem { message, exit: invalid.exit, hint: invalid.hint, ..problem })
         }

@@ -187,7 +187,7 @@ impl WhyNot {
             Self::Unclaimed { .. } => "add its server to deploy.toml, or deregister it".into(),
             Self::NotRegistered { .. } => "register it, or correct `target` in deploy.toml".into(),
             Self::WrongState { .. } => "wait until it is healthy or unhealthy, or register it again".into(),
-            Self::ServerUnknown { .. } => "try `ssh` to it by hand; --servers leaves it out".into(),
+            Self::ServerUnknown { .. } => "try `ssh` to it by hand; every server of deploy.toml takes part in the deploy lock".into(),
             Self::GroupUnknown { .. } => "check the group's name, the region and the rights of these credentials".into(),
             Self::Missing { .. } => "set it right on the server and try again".into(),
             Self::DrainTooShort { .. } => "raise drain.max, or let the group check more often".into(),

@@ -146,7 +146,7 @@ fn needs_hand(track: &Track, each: &BTreeMap<ServerName, ServerOutcome>) -> Prob
     let mut problem = problem(Exit::NeedsHand, track, first, message);
     problem.hint = Some(match track.outcome {
         Some(ServerOutcome::LeftOut) => format!(
-            "look at it with `handover verify --servers {name}`; when the cause is mended, `handover deploy --servers {name}` brings it in"
+            "look at it with `handover verify --servers {name}`; when the cause is mended, `handover deploy --servers {name}` with the same variables brings it in"
         ),
         _ if track.causes.iter().any(|cause| cause.kind == CauseKind::Gone) => format!(
             "the agent on {name} flips a drained server back when it no longer hears from us; when {name} can be reached, `handover plan` says how it stands"
