@@ -125,6 +125,13 @@ impl Alb {
         }
     }
 
+    async fn register_in(&self, group: &GroupName, targets: Vec<TargetDescription>) -> Result<(), BalancerError> {
+        let arn = self.arn(group).await?;
+        let order = self.client.register_targets().target_group_arn(arn).set_targets(Some(targets));
+        order.send().await.map_err(|error| told("RegisterTargets", &error))?;
+        Ok(())
+    }
+
     async fn attributes(&self, arn: &str) -> Result<GroupAttributes, BalancerError> {
         let question = self.client.describe_target_group_attributes().target_group_arn(arn);
         let answer = question.send().await.map_err(|error| told("DescribeTargetGroupAttributes", &error))?;
@@ -186,13 +193,16 @@ impl Balancer for Alb {
         answer.target_health_descriptions().iter().map(view).collect()
     }
 
+    /// The way back into rotation: a group that refuses does not keep the others from being registered.
     async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
+        let mut worst = Ok(());
         for (group, targets) in by_group(targets) {
-            let arn = self.arn(&group).await?;
-            let order = self.client.register_targets().target_group_arn(arn).set_targets(Some(targets));
-            order.send().await.map_err(|error| told("RegisterTargets", &error))?;
+            let registered = self.register_in(&group, targets).await;
+            if registered.is_err() && (worst.is_ok() || matches!(registered, Err(BalancerError::Refused(_)))) {
+                worst = registered;
+            }
         }
-        Ok(())
+        worst
     }
 
     /// Always with the port: without it a registration at another port is silently left alone (user reports).

@@ -40,6 +40,11 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
         };
     let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
     let deployed = Box::pin(deploy(&ports, &order, &clock, &measuring, outside)).await;
+    let at_once = *signals.count.borrow() > 1;
+    if at_once {
+        let problem = problem_of(&deployed).map(|problem| signals.name(problem));
+        return finish::deployed(reporter, &clock, deployed, problem, finish::Extra::default());
+    }
     let (requests, losses) = measuring.finish().await;
     if order.options.servers.is_some() {
         plan::say_mixed(reporter, &order, &observe(&ports, &order.fleet, &clock).await);

@@ -51,8 +51,13 @@ async fn act(global: &Global, action: &LockAction) -> Result<(Value, String), Pr
             Err(error) => failed.push(format!("{name}: {error}")),
         }
     }
+    if !failed.is_empty() && matches!(action, LockAction::Status) {
+        let (_, known) = status(&held);
+        let message = format!("{}\n{}", failed.join("\n"), known.trim_end());
+        return Err(Problem::new(Exit::Refused, message).hint("of the servers named first nothing is known"));
+    }
     if !failed.is_empty() {
-        let exit = if matches!(action, LockAction::Status) { Exit::Refused } else { Exit::NeedsHand };
+        let exit = Exit::NeedsHand;
         return Err(Problem::new(exit, failed.join("\n"))
             .hint("the other servers did as asked; try again when these can be reached"));
     }

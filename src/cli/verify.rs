@@ -77,7 +77,7 @@ async fn look(global: &Global) -> Result<Found, Problem> {
 }
 
 fn judged(fleet: &Fleet, current: &ReleaseOnDisk, verified: &Verified, seen: &mut Seen) {
-    for service in &fleet.services {
+    for service in fleet.services.iter().filter(|s| current.manifest.services.contains_key(&s.name)) {
         let why = match verified.services.get(&service.name) {
             None => Some("its check did not run".to_owned()),
             Some(evidence) => judge(&service.verify, evidence, &current.manifest.id).err(),

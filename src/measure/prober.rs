@@ -76,6 +76,7 @@ struct Shared {
     counts: watch::Sender<Requests>,
     lost: watch::Sender<u64>,
     mark: Mutex<Requests>,
+    marked: Mutex<Option<Stamp>>,
     losses: Mutex<Vec<Loss>>,
     clock: Clock,
 }
@@ -105,6 +106,7 @@ impl Prober {
             counts: watch::channel(Requests::default()).0,
             lost: watch::channel(0).0,
             mark: Mutex::default(),
+            marked: Mutex::default(),
             losses: Mutex::default(),
             clock,
         });
@@ -130,6 +132,7 @@ impl Prober {
     pub fn mark(&self) -> Requests {
         let counts = *self.shared.counts.borrow();
         *lock(&self.shared.mark) = counts;
+        *lock(&self.shared.marked) = Some(self.shared.clock.now());
         self.shared.lost.send_replace(0);
         counts
     }
@@ -257,6 +260,12 @@ impl Shared {
     fn note(&self, at: Stamp, outcome: Outcome, what: String, address: Option<SocketAddr>) {
         let class = classify::classify(outcome);
         self.counts.send_modify(|counts| classify::count(counts, class));
+        let marked = *lock(&self.marked);
+        if marked.is_some_and(|marked| at < marked) {
+            // Sent before the deploy began: the network's own noise, however late it shows.
+            classify::count(&mut lock(&self.mark), class);
+            return;
+        }
         if !matches!(class, Class::Nowhere | Class::CutShort) {
             return;
         }

@@ -155,8 +155,10 @@ pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet,
     let servers = on_each(ports, ports.servers.keys().cloned().collect(), clock, OBSERVE, |_| Request::Observe);
     let groups = async {
         let mut seen = BTreeMap::new();
+        // One deadline for all groups: a run that cannot begin is not to take longer the more groups it has.
+        let until = clock.now() + OBSERVE;
         for group in &fleet.balancer.groups {
-            let limit = clock.wall(OBSERVE);
+            let limit = clock.wall(until.since(clock.now()));
             let view = match tokio::time::timeout(limit, patiently(clock, || ports.balancer.observe(&group.name))).await
             {
                 Ok(Ok(view)) => Known::Known(view),
@@ -349,13 +351,17 @@ async fn stage_and_pull<S: Server, B: Balancer>(
     all_did(on_each(ports, selected.to_vec(), clock, STAGE, stage).await, "the release could not be staged")?;
     let pull = |_: &ServerName| Request::Pull { release: resolved.manifest.id.clone() };
     let pulled = all_did(on_each(ports, selected.to_vec(), clock, PULL, pull).await, "its images could not be pulled")?;
-    Ok(pulled
-        .into_iter()
-        .filter_map(|(name, reply)| match reply {
-            Reply::Pulled(image_ids) => Some((name, image_ids)),
-            _ => None,
-        })
-        .collect())
+    let mut images = BTreeMap::new();
+    for name in selected {
+        match pulled.get(name) {
+            Some(Reply::Pulled(image_ids)) => drop(images.insert(name.clone(), image_ids.clone())),
+            other => {
+                let message = format!("{name}: what it pulled is not known: {other:?}");
+                return Err(Problem::new(Exit::Refused, message).on(name).hint("nothing was touched; try again"));
+            }
+        }
+    }
+    Ok(images)
 }
 
 /// Saves what runs by other means before anything of it is stopped.

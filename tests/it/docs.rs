@@ -46,8 +46,14 @@ fn the_architecture_names_every_module_and_no_other() {
 #[test]
 fn every_link_in_the_documents_leads_somewhere() {
     let mut dead = Vec::new();
-    for name in ["README.md", "docs/architecture.md", "docs/exit-codes.md", "docs/performance.md", "docs/reference.md"]
-    {
+    for name in [
+        "README.md",
+        "docs/architecture.md",
+        "docs/exit-codes.md",
+        "docs/steps.md",
+        "docs/performance.md",
+        "docs/reference.md",
+    ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {
             let target = link.split('#').next().unwrap_or_default();
@@ -75,4 +81,19 @@ fn every_exit_code_stands_in_the_documentation_with_a_way_to_get_it() {
         let way = row.and_then(|row| row.split('|').nth(3)).unwrap_or_default();
         assert!(!way.trim().is_empty(), "no way to get {code}");
     }
+}
+
+#[test]
+fn the_steps_in_the_documentation_are_those_of_a_plan_in_their_order() {
+    let page = read("docs/steps.md");
+    let words: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
+    let fleet = crate::world::fleet(&read("deploy.toml"));
+    let options = handover::fleet::plan::Options { offline: true, ..Default::default() };
+    let snapshot = handover::fleet::plan::offline_snapshot(&fleet);
+    let plan = handover::fleet::plan::plan(&fleet, &snapshot, None, &options).expect("the example is planned");
+    let steps: Vec<&str> = plan.batches[0][0].steps.iter().map(|step| step.step.word()).collect();
+    assert_eq!(
+        words.iter().filter(|word| **word != "step" && !word.starts_with("---")).copied().collect::<Vec<_>>(),
+        steps
+    );
 }

@@ -47,8 +47,9 @@ fn each(machine: &Machine) -> BTreeMap<ServerName, ServerOutcome> {
     for name in &setup.plan.unchanged {
         each.insert(name.clone(), ServerOutcome::Unchanged);
     }
-    for track in &machine.finished {
-        let Some(outcome) = track.outcome else { continue };
+    for track in machine.finished.iter().chain(&machine.tracks) {
+        // Who leaves in the middle does not know what becomes of it: its own agent puts it right.
+        let Some(outcome) = track.outcome.or(track.locked.then_some(ServerOutcome::Unknown)) else { continue };
         let slot = each.entry(track.plan.name.clone()).or_insert(outcome);
         if !track.is_final_check || outcome == ServerOutcome::Unknown {
             *slot = outcome;
