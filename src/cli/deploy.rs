@@ -42,7 +42,7 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
     let deployed = Box::pin(deploy(&ports, &order, &clock, &measuring, outside)).await;
     let at_once = *signals.count.borrow() > 1;
     if at_once {
-        let problem = problem_of(&deployed).map(|problem| signals.name(problem));
+        let problem = deployed.problem().cloned().map(|problem| signals.name(problem));
         return finish::deployed(reporter, &clock, deployed, problem, finish::Extra::default());
     }
     let (requests, losses) = measuring.finish().await;
@@ -50,16 +50,9 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
         plan::say_mixed(reporter, &order, &observe(&ports, &order.fleet, &clock).await);
     }
     connect::close(ports).await;
-    let problem = problem_of(&deployed).map(|problem| signals.name(problem));
+    let problem = deployed.problem().cloned().map(|problem| signals.name(problem));
     let extra = finish::Extra { first: order.options.first, ..finish::Extra::measured(requests, &losses) };
     finish::deployed(reporter, &clock, deployed, problem, extra)
-}
-
-pub(super) fn problem_of(deployed: &Deployed) -> Option<Problem> {
-    match &deployed.ending {
-        Ok(ending) => ending.problem.clone(),
-        Err(problem) => Some(problem.clone()),
-    }
 }
 
 pub(super) fn not_begun(reporter: &Reporter, clock: &Clock, servers: usize, problem: Problem) -> u8 {

@@ -1,7 +1,7 @@
 //! `handover rehearse`: the user's own deploy.toml on a pretended fleet, with traffic, through the same engine.
 
 use super::args::{Global, RehearseArgs};
-use super::deploy::{not_begun, problem_of};
+use super::deploy::not_begun;
 use super::measuring::Measuring;
 use super::signals::Signals;
 use super::{finish, input};
@@ -157,7 +157,7 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
     let delay = lab.delay();
     let millis = |wall: Duration| (wall.as_secs_f64() * 1_000_000.0).round() / 1000.0;
     extra.more.insert("delay_ms".into(), json!({"p99": millis(delay.p99), "max": millis(delay.max)}));
-    let problem = match (problem_of(&deployed), invalid(lab)) {
+    let problem = match (deployed.problem().cloned(), invalid(lab)) {
         (Some(problem), Some(invalid)) if !matches!(problem.exit, Exit::Interrupted | Exit::Usage) => {
             let message = format!("{}; what came out of it: {}", invalid.message, problem.message);
             Some(Problem { message, exit: invalid.exit, hint: invalid.hint, ..problem })

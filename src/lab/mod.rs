@@ -19,7 +19,7 @@ pub use service::Fault as ServiceFault;
 
 use crate::clock::Clock;
 use crate::event::{Event, LabService};
-use crate::fleet::model::{Fleet, Group, GroupAttributes, GroupName, Server, ServerName, ServiceName, TargetId, Zone};
+use crate::fleet::model::{Fleet, Group, GroupName, Server, ServerName, ServiceName, TargetId, Zone};
 use crate::measure::Target;
 use anyhow::Context as _;
 use balancer::model::{GroupSpec, Matcher, Merge, ModelSpec, Place};
@@ -258,13 +258,7 @@ fn group_spec(fleet: &Fleet, group: &Group) -> GroupSpec {
         matcher: Matcher::default(),
         health_port: group.health.port,
         settings: group.health.settings,
-        attributes: GroupAttributes {
-            cross_zone: group.cross_zone,
-            fail_open_count: group.fail_open_count,
-            fail_open_percent: group.fail_open_percent,
-            deregistration_delay: group.deregistration_delay,
-            slow_start: Duration::ZERO,
-        },
+        attributes: group.attributes(),
         by_address: targets.any(|target| target.id.as_str().parse::<IpAddr>().is_ok()),
     }
 }

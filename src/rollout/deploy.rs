@@ -22,6 +22,17 @@ pub struct Deployed {
     pub ending: Result<Ending, Problem>,
 }
 
+impl Deployed {
+    /// What went wrong, before the first step or after it; `None` where nothing did.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match &self.ending {
+            Ok(ending) => ending.problem.as_ref(),
+            Err(problem) => Some(problem),
+        }
+    }
+}
+
 /// Deploys.
 pub async fn deploy<S: Server, B: Balancer>(
     ports: &Ports<S, B>,

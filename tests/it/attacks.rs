@@ -1,7 +1,7 @@
 //! Whole deploys in virtual time that are attacked: lies, moments and servers drawn from seeds, and the promises asserted
 //! after each; besides, one test for each fault that was found so.
 
-use crate::world::{Lie, Looks, NEW, World, fleet};
+use crate::world::{Lie, Looks, NEW, World, exit, fleet, message};
 use handover::diag::Exit;
 use handover::event::{Event, ServerOutcome};
 use handover::fleet::model::{Fleet, ReleaseId, ServerName};
@@ -12,20 +12,6 @@ use std::future::Future;
 use std::time::Duration;
 
 const EXAMPLE: &str = include_str!("../../deploy.toml");
-
-fn exit(deployed: &Deployed) -> Exit {
-    match &deployed.ending {
-        Ok(ending) => ending.problem.as_ref().map_or(Exit::Done, |problem| problem.exit),
-        Err(problem) => problem.exit,
-    }
-}
-
-fn message(deployed: &Deployed) -> String {
-    match &deployed.ending {
-        Ok(ending) => ending.problem.as_ref().map_or_else(String::new, |problem| problem.message.clone()),
-        Err(problem) => problem.message.clone(),
-    }
-}
 
 /// A fleet like the example's, changed.
 #[derive(Debug, Clone)]

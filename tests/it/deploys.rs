@@ -1,10 +1,9 @@
 //! Whole deploys in virtual time: the engine that runs in production, over a world that can lie.
 
-use crate::world::{Lie, NEW, World, fleet, last_merges};
+use crate::world::{Lie, NEW, World, exit, fleet, last_merges, message};
 use handover::diag::Exit;
 use handover::fleet::model::{Fleet, ReleaseId, TargetState, TargetView};
 use handover::fleet::plan::Options;
-use handover::rollout::Deployed;
 use handover::rollout::port::{Balancer, Server};
 use handover::server::wire::Request;
 use std::time::Duration;
@@ -13,20 +12,6 @@ const EXAMPLE: &str = include_str!("../../deploy.toml");
 
 fn example() -> Fleet {
     fleet(EXAMPLE)
-}
-
-fn exit(deployed: &Deployed) -> Exit {
-    match &deployed.ending {
-        Ok(ending) => ending.problem.as_ref().map_or(Exit::Done, |problem| problem.exit),
-        Err(problem) => problem.exit,
-    }
-}
-
-fn message(deployed: &Deployed) -> String {
-    match &deployed.ending {
-        Ok(ending) => ending.problem.as_ref().map_or_else(String::new, |problem| problem.message.clone()),
-        Err(problem) => problem.message.clone(),
-    }
 }
 
 #[track_caller]

@@ -44,6 +44,11 @@ fn the_architecture_names_every_module_and_no_other() {
 }
 
 #[test]
+fn every_figure_in_the_documents_is_one() {
+    assert!(!read("docs/performance.md").contains("PLACEHOLDER"));
+}
+
+#[test]
 fn every_link_in_the_documents_leads_somewhere() {
     let mut dead = Vec::new();
     for name in [

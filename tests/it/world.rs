@@ -4,6 +4,7 @@
 
 use handover::clock::{Clock, Stamp};
 use handover::config;
+use handover::diag::Exit;
 use handover::event::{Line, Sink};
 use handover::fleet::health::Check;
 use handover::fleet::model::*;
@@ -351,13 +352,7 @@ fn group_spec(group: &Group) -> GroupSpec {
         health_port: None,
         matcher: Matcher::default(),
         settings: group.health.settings,
-        attributes: GroupAttributes {
-            cross_zone: group.cross_zone,
-            fail_open_count: group.fail_open_count,
-            fail_open_percent: group.fail_open_percent,
-            deregistration_delay: group.deregistration_delay,
-            slow_start: Duration::ZERO,
-        },
+        attributes: group.attributes(),
         by_address: false,
     }
 }
@@ -880,4 +875,12 @@ impl Balancer for BalancerPort {
         }
         Ok(())
     }
+}
+
+pub fn exit(deployed: &Deployed) -> Exit {
+    deployed.problem().map_or(Exit::Done, |problem| problem.exit)
+}
+
+pub fn message(deployed: &Deployed) -> String {
+    deployed.problem().map_or_else(String::new, |problem| problem.message.clone())
 }

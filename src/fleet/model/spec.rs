@@ -1,6 +1,6 @@
 //! The fleet as deploy.toml describes it, after validation: every default filled in, every name resolved.
 
-use super::{GroupName, ServerName, ServiceName, TargetId, Zone};
+use super::{GroupAttributes, GroupName, ServerName, ServiceName, TargetId, Zone};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -195,6 +195,18 @@ pub struct HealthSettings {
 }
 
 impl Group {
+    /// The attributes that the file says or implies; slow start is not among its keys and off by AWS's default.
+    #[must_use]
+    pub fn attributes(&self) -> GroupAttributes {
+        GroupAttributes {
+            cross_zone: self.cross_zone,
+            fail_open_count: self.fail_open_count,
+            fail_open_percent: self.fail_open_percent,
+            deregistration_delay: self.deregistration_delay,
+            slow_start: Duration::ZERO,
+        }
+    }
+
     /// Where the server itself can see its health endpoint: by what the balancer asks, on loopback.
     #[must_use]
     pub fn local_health_url(&self) -> String {

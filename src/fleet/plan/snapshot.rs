@@ -1,10 +1,9 @@
 //! Snapshots that are made, not taken: the fleet as the file alone says it is; and what a snapshot says runs where.
 
 use crate::fleet::model::{
-    Fleet, GroupAttributes, GroupView, Known, OverrideState, ReleaseId, ServerName, Snapshot, TargetState, TargetView,
+    Fleet, GroupView, Known, OverrideState, ReleaseId, ServerName, Snapshot, TargetState, TargetView,
 };
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The fleet as the file alone says it is: every target healthy, every number as written, nothing known of servers.
 #[must_use]
@@ -29,13 +28,7 @@ pub fn offline_snapshot(fleet: &Fleet) -> Snapshot {
             id: group.name.to_string(),
             path: group.health.path.clone(),
             settings: group.health.settings,
-            attributes: GroupAttributes {
-                cross_zone: group.cross_zone,
-                fail_open_count: group.fail_open_count,
-                fail_open_percent: group.fail_open_percent,
-                deregistration_delay: group.deregistration_delay,
-                slow_start: Duration::ZERO,
-            },
+            attributes: group.attributes(),
             by_address: false,
             targets,
         };

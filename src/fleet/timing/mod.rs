@@ -3,7 +3,7 @@
 //! Formulas follow from the AWS user guide's description of health checks: every node checks for itself at fixed
 //! intervals, so that the last node may decide up to one interval and one answer after the first.
 
-use super::model::{Drain, HealthSettings};
+use super::model::HealthSettings;
 use std::time::Duration;
 
 /// When every node has noticed, in the usual worst case: `unhealthy x interval`.
@@ -46,12 +46,6 @@ pub fn in_earliest(health: &HealthSettings) -> Duration {
 #[must_use]
 pub fn in_bound(health: &HealthSettings, margin: Duration) -> Duration {
     health.interval * (health.healthy + 1) + health.timeout + margin
-}
-
-/// How long a drained server serves on at the least, for one group: until settled and until `drain.serve` is over.
-#[must_use]
-pub fn drained_for(health: &HealthSettings, drain: &Drain) -> Duration {
-    (out_nominal(health) + settle(health, drain.margin)).max(drain.serve)
 }
 
 #[cfg(test)]
