@@ -4,7 +4,7 @@
 
 use crate::fleet::model::{
     GroupAttributes, GroupName, GroupView, HealthSettings, OverrideState, TargetReason, TargetRef, TargetState,
-    TargetView, Zone,
+    TargetView, Word, Zone,
 };
 use crate::rollout::port::{Balancer, BalancerError};
 use aws_config::retry::RetryConfig;
@@ -181,7 +181,9 @@ impl Balancer for Alb {
             settings: settings(name, &group)?,
             attributes,
             by_address: group.target_type() == Some(&TargetTypeEnum::Ip),
+            word: Word::Merged,
             targets: self.health(name).await?,
+            notes: Vec::new(),
         })
     }
 
@@ -326,40 +328,4 @@ fn reason(word: &str) -> TargetReason {
 /// `unknown` is the service's word for "no shift is known"; only an active one takes traffic away.
 fn shift(word: &str) -> OverrideState {
     if word.starts_with("zonal_shift") { OverrideState::Shifted(word.to_owned()) } else { OverrideState::None }
-}
-
-/// A fleet of workers has no balancer.
-#[derive(Debug)]
-pub enum AnyBalancer {
-    /// An ALB.
-    Alb(Box<Alb>),
-    /// None.
-    None,
-}
-
-impl AnyBalancer {
-    fn alb(&self) -> Result<&Alb, BalancerError> {
-        match self {
-            Self::Alb(alb) => Ok(alb),
-            Self::None => Err(BalancerError::Refused("this fleet has no balancer".into())),
-        }
-    }
-}
-
-impl Balancer for AnyBalancer {
-    async fn observe(&self, group: &GroupName) -> Result<GroupView, BalancerError> {
-        self.alb()?.observe(group).await
-    }
-
-    async fn health(&self, group: &GroupName) -> Result<Vec<TargetView>, BalancerError> {
-        self.alb()?.health(group).await
-    }
-
-    async fn register(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
-        self.alb()?.register(targets).await
-    }
-
-    async fn deregister(&self, targets: &[TargetRef]) -> Result<(), BalancerError> {
-        self.alb()?.deregister(targets).await
-    }
 }

@@ -1,6 +1,8 @@
 //! The real ends of the ports for a fleet.
 
-use crate::adapters::alb::{Alb, AnyBalancer};
+use crate::adapters::AnyBalancer;
+use crate::adapters::alb::Alb;
+use crate::adapters::haproxy::Haproxy;
 use crate::adapters::ssh::{self, SshServer};
 use crate::diag::Problem;
 use crate::fleet::model::{BalancerKind, Fleet};
@@ -17,6 +19,7 @@ pub(super) async fn fleet(fleet: &Fleet, what: &str) -> Result<RealPorts, Proble
     let servers = ssh::servers(fleet, &run(what), ssh::Options::from_env());
     let balancer = match fleet.balancer.kind {
         BalancerKind::None => AnyBalancer::None,
+        BalancerKind::Haproxy => AnyBalancer::Haproxy(Box::new(Haproxy::new(fleet, ssh::Options::from_env()))),
         BalancerKind::Alb => {
             let (region, endpoint) = (fleet.balancer.region.as_deref(), fleet.balancer.endpoint.as_deref());
             AnyBalancer::Alb(Box::new(Box::pin(Alb::connect(region, endpoint)).await))

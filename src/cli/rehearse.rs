@@ -5,7 +5,8 @@ use super::deploy::not_begun;
 use super::measuring::Measuring;
 use super::signals::Signals;
 use super::{finish, input};
-use crate::adapters::alb::{Alb, AnyBalancer};
+use crate::adapters::AnyBalancer;
+use crate::adapters::alb::Alb;
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::{Floor, Line, Sink, seconds};
@@ -182,7 +183,8 @@ fn invalid(lab: &Lab) -> Option<Problem> {
 async fn handover(lab: &Lab, options: Options, measuring: &Measuring, signals: &Signals) -> Deployed {
     let balancer = match lab.fleet().balancer.kind {
         BalancerKind::None => AnyBalancer::None,
-        BalancerKind::Alb => AnyBalancer::Alb(Box::new(Alb::lab(&lab.endpoint()))),
+        // The lab has one kind of balancer; that it is not the user's own was said at the beginning.
+        BalancerKind::Alb | BalancerKind::Haproxy => AnyBalancer::Alb(Box::new(Alb::lab(&lab.endpoint()))),
     };
     let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer) };
     let order = Order {

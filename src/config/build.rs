@@ -4,11 +4,12 @@
 use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
-    Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck, HealthSettings,
-    HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, Server, ServerName, Service,
-    ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
+    AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
+    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,
+    Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The fleet; `None` only where a problem was told.
 pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
@@ -90,20 +91,24 @@ pub(super) fn batch(view: View<'_>) -> Option<Batch> {
 }
 
 fn balancer(view: View<'_>) -> Option<Balancer> {
+    let kind = match view.text("kind")?.as_str() {
+        "alb" => BalancerKind::Alb,
+        "haproxy" => BalancerKind::Haproxy,
+        "none" => BalancerKind::None,
+        _ => return None,
+    };
     Some(Balancer {
-        kind: match view.text("kind")?.as_str() {
-            "alb" => BalancerKind::Alb,
-            "none" => BalancerKind::None,
-            _ => return None,
-        },
         region: view.text("region"),
         endpoint: view.text("endpoint"),
-        groups: view.subs("group").into_iter().map(group).collect::<Option<_>>()?,
+        nodes: view.said_all("nodes").iter().map(|said| RuntimeSocket::parse(said.text)).collect::<Option<_>>()?,
+        groups: view.subs("group").into_iter().map(|group_view| group(kind, group_view)).collect::<Option<_>>()?,
+        kind,
     })
 }
 
-fn group(view: View<'_>) -> Option<Group> {
+fn group(kind: BalancerKind, view: View<'_>) -> Option<Group> {
     let health = view.sub("health");
+    let haproxy = kind == BalancerKind::Haproxy;
     Some(Group {
         name: GroupName::new(view.text("name")?),
         port: view.number("port")?,
@@ -118,9 +123,13 @@ fn group(view: View<'_>) -> Option<Group> {
                 healthy: health.number("healthy")?,
             },
         },
-        deregistration_delay: view.duration("deregistration_delay")?,
+        deregistration_delay: match view.has("deregistration_delay") {
+            true => view.duration("deregistration_delay")?,
+            false => Duration::from_secs(if haproxy { 30 } else { 300 }),
+        },
         cross_zone: view.flag("cross_zone")?,
-        fail_open_count: view.number("fail_open_count")?,
+        // HAProxy never sends requests to servers that are down (HAProxy configuration manual, `option allbackups`).
+        fail_open_count: if haproxy { 0 } else { view.number("fail_open_count")? },
         fail_open_percent: view.number("fail_open_percent"),
     })
 }
@@ -138,6 +147,11 @@ fn drain(view: View<'_>) -> Option<Drain> {
             false => None,
         },
         unverified_return: view.flag("unverified_return")?,
+        state: match view.text("state").as_deref() {
+            None | Some("maint") => AdminState::Maint,
+            Some("drain") => AdminState::Drain,
+            Some(_) => return None,
+        },
     })
 }
 

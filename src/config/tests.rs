@@ -6,8 +6,9 @@ mod table;
 
 use super::*;
 use crate::fleet::model::{
-    Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, HostKeys, LockSpec,
-    Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
+    AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, HostKeys,
+    LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket, Server, Service, Ssh, TargetSpec,
+    Verify, Watchdog,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -69,6 +70,7 @@ fn example_balancer() -> Balancer {
         kind: BalancerKind::Alb,
         region: Some("eu-central-1".to_owned()),
         endpoint: None,
+        nodes: Vec::new(),
         groups: vec![Group {
             name: "mythex-api".into(),
             port: 8080,
@@ -98,6 +100,7 @@ fn example() -> Fleet {
         margin: s(10),
         counter: None,
         unverified_return: false,
+        state: AdminState::Maint,
     };
     let check = vec!["publish-worker".to_owned(), "--self-check".to_owned()];
     Fleet {
@@ -185,6 +188,29 @@ fn every_way_to_drain_is_read() {
     assert_eq!(signal.word(), "signal");
     assert_eq!(by("sigterm", ""), DrainBy::Sigterm);
     assert_eq!(by("deregister", ""), DrainBy::Deregister);
+}
+
+#[test]
+fn haproxy_nodes_are_reached_in_every_way_and_its_own_defaults_hold() {
+    let text = EXAMPLE
+        .replace(
+            "kind   = \"alb\"",
+            "kind = \"haproxy\"\nnodes = [\"/run/a.sock\", \"10.0.0.5:9999\", \"ssh://me@lb/run/b.sock\"]",
+        )
+        .replace("region = \"eu-central-1\"", "")
+        .replace("deregistration_delay = \"30s\"", "");
+    let balancer = fleet(&text).balancer;
+    let ssh = RuntimeSocket::Ssh { destination: "me@lb".into(), path: "/run/b.sock".into() };
+    let nodes = vec![RuntimeSocket::File("/run/a.sock".into()), RuntimeSocket::Tcp("10.0.0.5:9999".into()), ssh];
+    assert_eq!((balancer.kind, balancer.nodes), (BalancerKind::Haproxy, nodes));
+    assert_eq!(balancer.groups[0].fail_open_count, 0, "HAProxy never sends anything to a server that is down");
+    assert_eq!(balancer.groups[0].deregistration_delay, s(30));
+    let by_haproxy = text
+        .replace("by     = \"file\"", "by = \"deregister\"\nstate = \"drain\"")
+        .replace("file   = \"/run", "# \"/run");
+    assert_eq!(fleet(&by_haproxy).drain.state, AdminState::Drain);
+    let injected = lines(&text.replace("\"i-0a1b2c3d4e5f60718\"", "\"web-1;show\""));
+    assert!(injected.iter().any(|line| line.contains("HAProxy has no backend or server `web-1;show`")), "{injected:?}");
 }
 
 #[test]

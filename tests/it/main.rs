@@ -6,6 +6,7 @@ mod attacks;
 mod cli;
 mod deploys;
 mod docs;
+mod haproxy;
 mod lab;
 mod peers;
 mod plans;

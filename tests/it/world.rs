@@ -829,6 +829,8 @@ impl Balancer for BalancerPort {
                 settings: spec.settings,
                 attributes: spec.attributes,
                 by_address: spec.by_address,
+                word: Word::Merged,
+                notes: Vec::new(),
                 targets: inner.model.describe(group, now).expect("group"),
             }
         })

@@ -2,7 +2,7 @@
 
 use super::link::Link;
 use super::staging::{Binary, Place, RUN_ASIDE, stage};
-use super::{Shared, words};
+use super::{Options, Shared, words};
 use crate::fleet::model::HostKeys;
 use crate::rollout::port::ServerError;
 use crate::server::layout::Layout;
@@ -45,10 +45,11 @@ pub(super) async fn connect(shared: &Shared, destination: &str, context: &Contex
     let late = |what: &str| {
         ServerError::Unreachable(format!("`{destination}`: {what} took more than {} s", CONNECT.as_secs()))
     };
-    let (session, folder) = match tokio::time::timeout(CONNECT, session(shared, destination)).await {
-        Ok(session) => session?,
-        Err(_) => return Err(late("connecting")),
-    };
+    let (session, folder) =
+        match tokio::time::timeout(CONNECT, session(&shared.options, shared.host_keys, destination)).await {
+            Ok(session) => session?,
+            Err(_) => return Err(late("connecting")),
+        };
     let place = stage(shared, &session, binary, &Layout::of(&context.fleet)).await?;
     let started = start(Arc::new(session), folder, shared.sudo, place, context);
     tokio::time::timeout(CONNECT, started).await.map_err(|_| late("starting the agent"))?
@@ -78,14 +79,19 @@ fn sweep(temp: &Path) {
     }
 }
 
-async fn session(shared: &Shared, destination: &str) -> Result<(Session, TempDir), ServerError> {
+/// A connection of its own, and the folder of its socket.
+pub(super) async fn session(
+    options: &Options,
+    host_keys: HostKeys,
+    destination: &str,
+) -> Result<(Session, TempDir), ServerError> {
     let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(temp()).map_err(|error| {
         let what = format!("no folder for SSH's socket: {error}");
         ServerError::Failed(Failure::new(FailureKind::Internal, what))
     })?;
     let mut builder = SessionBuilder::default();
     builder
-        .known_hosts_check(match shared.host_keys {
+        .known_hosts_check(match host_keys {
             HostKeys::Strict => KnownHosts::Strict,
             HostKeys::AcceptNew => KnownHosts::Add,
         })
@@ -95,7 +101,7 @@ async fn session(shared: &Shared, destination: &str) -> Result<(Session, TempDir
     if let Some(idle) = std::num::NonZeroUsize::new(IDLE) {
         builder.control_persist(ControlPersist::IdleFor(idle));
     }
-    if let Some(config) = &shared.options.config {
+    if let Some(config) = &options.config {
         builder.config_file(config);
     }
     match builder.connect_mux(destination).await {

@@ -6,7 +6,10 @@
 mod connect;
 mod link;
 mod staging;
+mod tunnel;
 mod words;
+
+pub use tunnel::Tunnel;
 
 use crate::fleet::model::{Fleet, HostKeys, ServerName};
 use crate::rollout::port::{Server, ServerError};

@@ -11,15 +11,16 @@ const HOUR: u64 = 3_600_000;
 
 #[rustfmt::skip]
 pub(super) const FLEET_ROWS: &[Key] = &[
-    key("balancer", "kind", Kind::Word { now: &["alb", "none"], later: &["haproxy"] }, Required, "\"alb\"", "`alb` is an AWS Application Load Balancer; with `none` the servers have no targets (workers)."),
+    key("balancer", "kind", Kind::Word { now: &["alb", "haproxy", "none"], later: &[] }, Required, "\"alb\"", "`alb` is an AWS Application Load Balancer, `haproxy` one or several HAProxy nodes; with `none` the servers have no targets (workers)."),
     key("balancer", "region", Kind::Text(Form::Name), Optional, "\"eu-central-1\"", "The AWS region; without it the SDK's own order (environment, profile) decides."),
     key("balancer", "endpoint", Kind::Text(Form::Url), Optional, "\"http://127.0.0.1:4566\"", "Another address for the API: a lab, a VPC endpoint. AWS's own ranges are not checked then."),
-    key("balancer", "group", Kind::Tables("balancer.group"), Optional, "[{ name = \"mythex-api\" }]", "The target groups, in any order."),
+    key("balancer", "nodes", Kind::List { form: Form::Socket, empty: false }, Optional, "[\"/run/haproxy/admin.sock\", \"ssh://deploy@lb-2/run/haproxy/admin.sock\"]", "With `haproxy`: the runtime socket of every node that sends traffic: a file here, `HOST:PORT`, or a file on another machine by SSH. Its level is `admin` where a deploy tells HAProxy to let go, else `operator`."),
+    key("balancer", "group", Kind::Tables("balancer.group"), Optional, "[{ name = \"mythex-api\" }]", "The target groups, in any order; with `haproxy` the backends."),
 
-    key("balancer.group", "name", Kind::Text(Form::Group), Required, "\"mythex-api\"", "Name or ARN."),
+    key("balancer.group", "name", Kind::Text(Form::Group), Required, "\"mythex-api\"", "Name or ARN; the backend's name with `haproxy`."),
     key("balancer.group", "port", count(1, 65_535, "port"), Required, "8080", "The port that targets take traffic on."),
     key("balancer.group", "health", Kind::Table("balancer.group.health"), Required, "{ path = \"/health\", interval = \"5s\", timeout = \"2s\", unhealthy = 2, healthy = 2 }", "The balancer's health check."),
-    key("balancer.group", "deregistration_delay", Kind::Duration { min: 0, max: HOUR }, Default("\"300s\""), "\"30s\"", "How long a target that is let go may finish its requests. AWS's own default."),
+    key("balancer.group", "deregistration_delay", Kind::Duration { min: 0, max: HOUR }, Computed("`300s`, AWS's own default; `30s` with `haproxy`"), "\"30s\"", "How long a target that is let go may finish its requests."),
     key("balancer.group", "cross_zone", Kind::Bool, Default("true"), "false", "Whether healthy targets are counted over all zones together, or in each zone by itself."),
     key("balancer.group", "fail_open_count", count(1, ANY, "targets"), Default("1"), "2", "With fewer healthy targets than this the balancer routes to all of them, drained ones included."),
     key("balancer.group", "fail_open_percent", count(1, 100, "percent"), Optional, "50", "Likewise as a share of the registered targets; off where it is left out."),
@@ -30,9 +31,10 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("balancer.group.health", "interval", SOME_TIME, Required, "\"5s\"", "From the start of one check to the start of the next."),
     key("balancer.group.health", "timeout", SOME_TIME, Required, "\"2s\"", "An answer must come within; shorter than the interval."),
     key("balancer.group.health", "unhealthy", count(1, ANY, "checks"), Required, "2", "So many failures in a row take a target out."),
-    key("balancer.group.health", "healthy", count(1, ANY, "checks"), Required, "2", "So many successes in a row bring it back."),
+    key("balancer.group.health", "healthy", count(1, ANY, "checks"), Required, "2", "So many successes in a row bring it back. With `haproxy` the running process says `fall` and `rise` itself; `interval` is its `inter`, which it does not tell."),
 
     key("drain", "by", Kind::Word { now: &["file", "http", "exec", "signal", "sigterm", "deregister"], later: &["gateway", "hold"] }, Computed("needed where there are groups"), "\"file\"", "How health is made to fail on purpose: a file that the app looks for, two calls, two commands, two signals, its own way when told to stop, or the balancer being told to let go."),
+    key("drain", "state", Kind::Word { now: &["maint", "drain"], later: &[] }, Computed("`maint`"), "\"drain\"", "With `haproxy` and `by = \"deregister\"`: the state in which HAProxy lets go. With `drain` persistent sessions still go there, and are waited for."),
     key("drain", "file", Kind::Text(Form::File), Optional, "\"/run/mythex/drain\"", "With `by = \"file\"`: while this file is there, health answers 503."),
     key("drain", "http", Kind::Table("drain.http"), Optional, "{ drain = \"http://127.0.0.1:8080/drain\", undrain = \"http://127.0.0.1:8080/undrain\" }", "With `by = \"http\"`: two calls to the app."),
     key("drain", "exec", Kind::Table("drain.exec"), Optional, "{ drain = [\"api\", \"drain\"], undrain = [\"api\", \"undrain\"], service = \"api\" }", "With `by = \"exec\"`: two commands."),
@@ -77,6 +79,6 @@ pub(super) const FLEET_ROWS: &[Key] = &[
 
     key("server", "name", Kind::Text(Form::Name), Required, "\"web-1\"", "Its name."),
     key("server", "ssh", Kind::Text(Form::Ssh), Required, "\"deploy@web-1\"", "Whatever `ssh` accepts, ~/.ssh/config included."),
-    key("server", "target", Kind::Targets, Optional, "\"i-0a1b2c3d4e5f60718\"", "What the balancer calls it: `ID` or `ID:PORT`, one or a list, in every group; or a table of those by group."),
+    key("server", "target", Kind::Targets, Optional, "\"i-0a1b2c3d4e5f60718\"", "What the balancer calls it (with `haproxy` the server's name in the backend): `ID` or `ID:PORT`, one or a list, in every group; or a table of those by group."),
     key("server", "zone", Kind::Text(Form::Name), Optional, "\"eu-central-1a\"", "Its availability zone."),
 ];

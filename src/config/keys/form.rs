@@ -3,6 +3,7 @@
 //! It may know no key; the pattern may be laxer than the check, never stricter.
 
 use crate::config::url::Url;
+use crate::fleet::model::RuntimeSocket;
 use std::net::Ipv6Addr;
 
 /// How a text must look.
@@ -34,6 +35,8 @@ pub(in crate::config) enum Form {
     Url,
     /// `HOST:PORT`.
     Address,
+    /// Where a runtime socket is reached.
+    Socket,
     /// A variable of the compose file.
     Variable,
     /// A signal that does not end a process.
@@ -59,6 +62,7 @@ impl Form {
             Self::LocalUrl => "an http:// URL",
             Self::Url => "an http:// or https:// URL",
             Self::Address => "HOST:PORT",
+            Self::Socket => "/PATH, HOST:PORT or ssh://DESTINATION/PATH",
             Self::Variable => "the name of a variable",
             Self::Signal => "the name of a signal",
             Self::Target => "a target: ID or ID:PORT",
@@ -78,6 +82,7 @@ impl Form {
             Self::LocalUrl => r"^http://\S+$",
             Self::Url => r"^https?://\S+$",
             Self::Address => r"^\S+:[0-9]+$",
+            Self::Socket => r"^(/|ssh://|[^/\s]+:[0-9]+$)\S*$",
             Self::Variable => "^[A-Za-z_][A-Za-z0-9_]*$",
             Self::Signal => "^SIG[A-Z0-9+-]+$",
         }
@@ -123,6 +128,10 @@ impl Form {
             },
             Self::Url => Url::parse(text).err(),
             Self::Address => address_fault(text),
+            Self::Socket => fault_if(
+                RuntimeSocket::parse(text).is_none(),
+                "write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+            ),
             Self::Variable => {
                 let fine = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                     && !text.starts_with(|c: char| c.is_ascii_digit());

@@ -55,7 +55,16 @@ const CHANGES: &[(&str, &str, &[&str])] = &[
         "16:13: `ssh.host_keys` must be \"strict\" or \"accept-new\", not \"off\"",
     ]),
     ("kind   = \"alb\"", "kind   = \"haproxy\"", &[
-        "33:10: `balancer.kind = \"haproxy\"` is not built yet",
+        "33:10: `balancer.kind = \"haproxy\"` needs `balancer.nodes`",
+        "34:1: `balancer.region` has no effect with `kind = \"haproxy\"`",
+        "40:1: `balancer.group.deregistration_delay` has no effect with `kind = \"haproxy\"`",
+    ]),
+    ("kind   = \"alb\"", "nodes = [\"run/admin.sock\", \"ssh://lb-1\", \"ssh://-oX/run/a\"]\nkind   = \"haproxy\"", &[
+        "33:10: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "33:28: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "33:42: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "35:1: `balancer.region` has no effect with `kind = \"haproxy\"`",
+        "41:1: `balancer.group.deregistration_delay` has no effect with `kind = \"haproxy\"`",
     ]),
     ("kind   = \"alb\"", "kind   = \"none\"", &[
         "34:1: `balancer.region` has no effect with `kind = \"none\"`",

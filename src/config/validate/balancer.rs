@@ -2,8 +2,9 @@
 //! target group attributes).
 
 use super::{Facts, doubles, idle};
+use crate::config::keys::split_target;
 use crate::config::problem::Problem;
-use crate::config::view::View;
+use crate::config::view::{View, said_in};
 use crate::fleet::model::show_duration;
 use std::time::Duration;
 
@@ -21,21 +22,19 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
                 .hint("write `kind = \"alb\"`, or take the groups out"),
         );
     }
-    if facts.kind_is("none") {
-        for name in ["region", "endpoint"] {
-            if let Some(entry) = balancer.entry(name) {
-                problems.push(idle(&entry.key_place, &format!("balancer.{name}"), "with `kind = \"none\"`"));
-            }
-        }
-    }
+    idle_keys(facts, problems);
     let empty = facts.groups.is_empty() && !balancer.bad("group");
-    if let (true, true, Some(kind)) = (facts.kind_is("alb"), empty, balancer.said("kind")) {
+    if let (true, Some(kind)) = (empty, balancer.said("kind").filter(|kind| kind.text != "none")) {
         problems.push(
-            Problem::new(kind.place, "`balancer.kind = \"alb\"` needs at least one `[[balancer.group]]`")
-                .label("no group in this file")
-                .hint("servers without targets have `kind = \"none\"`"),
+            Problem::new(
+                kind.place,
+                format!("`balancer.kind = \"{}\"` needs at least one `[[balancer.group]]`", kind.text),
+            )
+            .label("no group in this file")
+            .hint("servers without targets have `kind = \"none\"`"),
         );
     }
+    haproxy(facts, problems);
     doubles(facts.groups.iter().filter_map(|group| group.said("name")), "groups", problems);
     for group in &facts.groups {
         let health = group.sub("health");
@@ -43,6 +42,66 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
         if facts.is_aws() {
             aws_ranges(*group, health, problems);
         }
+    }
+}
+
+/// Keys of another kind of balancer.
+fn idle_keys(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
+    let balancer = facts.balancer;
+    let Some(kind) = balancer.said("kind") else { return };
+    let with = format!("with `kind = \"{}\"`", kind.text);
+    let own: &[&str] = match kind.text {
+        "alb" => &["region", "endpoint"],
+        "haproxy" => &["nodes"],
+        _ => &[],
+    };
+    for name in ["region", "endpoint", "nodes"].iter().filter(|name| !own.contains(name)) {
+        if let Some(entry) = balancer.entry(name) {
+            problems.push(idle(&entry.key_place, &format!("balancer.{name}"), &with));
+        }
+    }
+    let lets_go = facts.drain.said("by").is_some_and(|by| by.text == "deregister");
+    let group_keys: &[&str] = match (kind.text, lets_go) {
+        ("haproxy", true) => &["cross_zone", "fail_open_count", "fail_open_percent"],
+        ("haproxy", false) => &["cross_zone", "fail_open_count", "fail_open_percent", "deregistration_delay"],
+        _ => &[],
+    };
+    for entry in facts.groups.iter().flat_map(|group| group_keys.iter().filter_map(|name| group.entry(name))) {
+        problems.push(idle(&entry.key_place, &format!("balancer.group.{}", entry.key), &with));
+    }
+    if let Some(entry) = facts.drain.entry("state").filter(|_| kind.text != "haproxy" || !lets_go) {
+        let with = "without `kind = \"haproxy\"` and `by = \"deregister\"`";
+        problems.push(idle(&entry.key_place, "drain.state", with));
+    }
+}
+
+/// HAProxy's names are letters, digits and `-_.:` (HAProxy configuration manual, "Proxies"); any other would end a command.
+fn is_haproxy_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+}
+
+fn haproxy(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
+    let balancer = facts.balancer;
+    let Some(kind) = balancer.said("kind").filter(|kind| kind.text == "haproxy") else { return };
+    if !balancer.has("nodes") {
+        problems.push(
+            Problem::new(kind.place, "`balancer.kind = \"haproxy\"` needs `balancer.nodes`")
+                .label("where are its runtime sockets?")
+                .hint("add `nodes = [\"/run/haproxy/admin.sock\"]`, one for every node that sends traffic"),
+        );
+    }
+    doubles(balancer.said_all("nodes"), "nodes", problems);
+    let targets = facts.servers.iter().flat_map(|server| {
+        let plain = server.said_all("target");
+        plain.into_iter().chain(server.fields("target").iter().flat_map(|entry| said_in(&entry.node)))
+    });
+    let ids = targets.filter_map(|said| Some((said, split_target(said.text).ok()?.0)));
+    let names = facts.groups.iter().filter_map(|group| group.said("name")).map(|said| (said, said.text.to_owned()));
+    for (said, name) in names.chain(ids).filter(|(_, name)| !is_haproxy_name(name)) {
+        problems.push(
+            Problem::new(said.place, format!("HAProxy has no backend or server `{name}`"))
+                .label("letters, digits, `-`, `_`, `.` and `:` only"),
+        );
     }
 }
 

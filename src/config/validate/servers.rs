@@ -66,7 +66,7 @@ pub(super) fn addresses(facts: &Facts<'_>) -> Vec<String> {
 
 fn target_groups(facts: &Facts<'_>, server: View<'_>, problems: &mut Vec<Problem>) {
     let Some(entry) = server.entry("target") else {
-        if let (true, Some(place)) = (facts.kind_is("alb"), server.at("name")) {
+        if let (true, Some(place)) = (!facts.kind_is("none"), server.at("name")) {
             problems.push(
                 Problem::new(place, "this server has no target: the balancer sends it nothing, and nothing is drained")
                     .label("no `target`")

@@ -9,10 +9,10 @@ pub use duration::{DurationError, parse_duration, show_duration};
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
     Absence, Container, ContainerState, GroupAttributes, GroupView, Holder, Known, OverrideState, ReleaseOnDisk,
-    ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView,
+    ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Word,
 };
 pub use spec::{
-    Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck, HealthSettings,
-    HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, Server, Service, Ssh, TargetSpec,
-    Verify, Watchdog,
+    AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
+    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,
+    Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };

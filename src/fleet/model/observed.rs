@@ -57,8 +57,22 @@ pub struct GroupView {
     pub attributes: GroupAttributes,
     /// Whether targets are addresses: those wait the deregistration delay out before they can be registered again.
     pub by_address: bool,
+    /// Whose word a target's state is.
+    pub word: Word,
     /// Every registered target.
     pub targets: Vec<TargetView>,
+    /// What somebody who deploys should know of it, each as a sentence.
+    pub notes: Vec<String>,
+}
+
+/// Whose word a target's state is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// One word for many nodes, which decide one by one: the last may be late.
+    Merged,
+    /// Every node was asked, and a state is what all of them say.
+    EachNode,
 }
 
 /// Attributes of a group (AWS API: `DescribeTargetGroupAttributes`).

@@ -135,6 +135,8 @@ pub struct Balancer {
     pub region: Option<String>,
     /// Another address for the API: a lab, a VPC endpoint.
     pub endpoint: Option<String>,
+    /// HAProxy's runtime sockets, one a node.
+    pub nodes: Vec<RuntimeSocket>,
     /// The target groups, in file order.
     pub groups: Vec<Group>,
 }
@@ -145,8 +147,58 @@ pub struct Balancer {
 pub enum BalancerKind {
     /// An AWS Application Load Balancer.
     Alb,
+    /// One or several HAProxy nodes.
+    Haproxy,
     /// Servers without targets.
     None,
+}
+
+/// Where an HAProxy node's runtime API (`stats socket`) is reached.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuntimeSocket {
+    /// A socket file on this machine.
+    File(String),
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// A socket file on another machine, reached by SSH.
+    Ssh {
+        /// Whatever `ssh` accepts.
+        destination: String,
+        /// The socket file there.
+        path: String,
+    },
+}
+
+impl RuntimeSocket {
+    /// Reads `/PATH`, `HOST:PORT` or `ssh://DESTINATION/PATH`; `None` where it is none of them.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return None;
+        }
+        if let Some(rest) = text.strip_prefix("ssh://") {
+            let (destination, path) = rest.split_once('/')?;
+            let fine = !destination.is_empty() && !destination.starts_with('-') && !path.is_empty();
+            return fine.then(|| Self::Ssh { destination: destination.to_owned(), path: format!("/{path}") });
+        }
+        if text.starts_with('/') {
+            return (text.len() > 1 && !text.ends_with('/')).then(|| Self::File(text.to_owned()));
+        }
+        let (host, port) = text.rsplit_once(':')?;
+        let fine = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
+        fine.then(|| Self::Tcp(text.to_owned()))
+    }
+}
+
+impl std::fmt::Display for RuntimeSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => f.write_str(path),
+            Self::Tcp(address) => f.write_str(address),
+            Self::Ssh { destination, path } => write!(f, "ssh://{destination}{path}"),
+        }
+    }
 }
 
 /// `[[balancer.group]]`: what the file says of a target group; the live group has the last word.
@@ -233,6 +285,30 @@ pub struct Drain {
     pub counter: Option<Counter>,
     /// Consent to a server that may be back in rotation before it is verified.
     pub unverified_return: bool,
+    /// In which state HAProxy is told to let go.
+    pub state: AdminState,
+}
+
+/// The states in which HAProxy sends a server nothing new (HAProxy management guide: `set server state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdminState {
+    /// Nothing at all; checks stop, running sessions end by themselves.
+    #[default]
+    Maint,
+    /// Nothing but what belongs to a persistent session; checks go on.
+    Drain,
+}
+
+impl AdminState {
+    /// HAProxy's word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Maint => "maint",
+            Self::Drain => "drain",
+        }
+    }
 }
 
 /// `drain.counter`.

@@ -33,6 +33,7 @@ impl Maker<'_> {
                 group.name, view.path, group.health.path
             ));
         }
+        self.warnings.extend(view.notes.iter().map(|note| format!("{}: {note}", group.name)));
         if group.cross_zone != view.attributes.cross_zone {
             let word = |on: bool| if on { "on" } else { "off" };
             self.warnings.push(format!(

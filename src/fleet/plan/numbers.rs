@@ -1,7 +1,7 @@
 //! The numbers that a plan is made with: each group's, and from them each step's expected time and deadline.
 
 use super::{PlannedStep, StartsAs, Step};
-use crate::fleet::model::{Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings};
+use crate::fleet::model::{Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings, Word};
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
 use crate::fleet::timing;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const STOP_SLACK: Duration = Duration::from_secs(30);
 /// `docker compose up` of images that are there: usual time.
 const START_EXPECTED: Duration = Duration::from_secs(3);
 /// The longest that AWS user reports saw a deregistered target take traffic on.
-pub(crate) const DEREGISTER_AT_LEAST: Duration = Duration::from_secs(60);
+const DEREGISTER_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// What the balancer was found to be set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,11 +30,13 @@ pub struct GroupNumbers {
     pub attributes: GroupAttributes,
     /// Whether targets are addresses.
     pub by_address: bool,
+    /// Whose word a target's state is.
+    pub word: Word,
 }
 
 impl From<&GroupView> for GroupNumbers {
     fn from(view: &GroupView) -> Self {
-        Self { settings: view.settings, attributes: view.attributes, by_address: view.by_address }
+        Self { settings: view.settings, attributes: view.attributes, by_address: view.by_address, word: view.word }
     }
 }
 
@@ -42,13 +44,16 @@ impl GroupNumbers {
     /// How long to wait after the balancer said *out*.
     #[must_use]
     pub fn settle_out(&self, drain: &Drain) -> Duration {
-        timing::settle(&self.settings, drain.margin)
+        match self.word {
+            Word::Merged => timing::settle(&self.settings, drain.margin),
+            Word::EachNode => drain.margin,
+        }
     }
 
     /// How long to wait after the balancer said *healthy*: also for a slow start to end.
     #[must_use]
     pub fn settle_in(&self, drain: &Drain) -> Duration {
-        timing::settle(&self.settings, drain.margin).max(self.attributes.slow_start)
+        self.settle_out(drain).max(self.attributes.slow_start)
     }
 
     /// The first moment after the flip at which the balancer can say *out*.
@@ -57,11 +62,27 @@ impl GroupNumbers {
         if drain.by == DrainBy::Deregister { Duration::ZERO } else { timing::out_earliest(&self.settings) }
     }
 
+    /// How long a target takes requests on after it was deregistered, whatever is said of it.
+    #[must_use]
+    pub fn lingers(&self) -> Duration {
+        match self.word {
+            Word::Merged => DEREGISTER_AT_LEAST,
+            Word::EachNode => Duration::ZERO,
+        }
+    }
+
     fn out_expected(&self, drain: &Drain) -> Duration {
-        if drain.by == DrainBy::Deregister {
-            DEREGISTER_AT_LEAST.max(self.attributes.deregistration_delay)
-        } else {
-            timing::out_nominal(&self.settings)
+        match (&drain.by, self.word) {
+            (DrainBy::Deregister, Word::Merged) => self.lingers().max(self.attributes.deregistration_delay),
+            (DrainBy::Deregister, Word::EachNode) => LOOK,
+            _ => timing::out_nominal(&self.settings),
+        }
+    }
+
+    fn out_deadline(&self, drain: &Drain) -> Duration {
+        match (&drain.by, self.word) {
+            (DrainBy::Deregister, Word::Merged) => self.out_expected(drain) * 2 + drain.margin,
+            _ => drain.max,
         }
     }
 }
@@ -86,7 +107,7 @@ pub(super) fn steps(
     let longest = |of: &dyn Fn(&GroupNumbers) -> Duration| numbers.iter().map(|n| of(n)).max().unwrap_or_default();
     let out = longest(&|n| n.out_expected(drain));
     let settle = longest(&|n| n.settle_out(drain));
-    let out_deadline = if drain.by == DrainBy::Deregister { out * 2 + drain.margin } else { drain.max };
+    let out_deadline = longest(&|n| n.out_deadline(drain));
     let shutdown = fleet.services.iter().map(|s| s.shutdown).max().unwrap_or_default();
     let started = fleet.services.iter().map(|s| s.deadline).max().unwrap_or_default();
     let in_bound = longest(&|n| timing::in_bound(&n.settings, drain.margin));

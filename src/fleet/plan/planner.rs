@@ -173,14 +173,15 @@ impl<'a> Maker<'a> {
                 }
             }
             let mut plan = self.server(server, facts, &views, &groups);
-            plan.targets.extend(gone);
+            let new = gone.into_iter().filter(|target| !plan.targets.contains(target)).collect::<Vec<_>>();
+            plan.targets.extend(new);
             planned.push(plan);
         }
         (planned, unchanged)
     }
 
-    /// Targets that are not registered where deregistering is the way to drain: a deploy that vanished leaves them so, and
-    /// the next one registers them.
+    /// Targets that are not registered, or in no use, where deregistering is the way to drain: a deploy that vanished leaves
+    /// them so, and the next one registers them.
     fn deregistered(&self, server: &Server, views: &[(GroupName, &TargetView)]) -> Vec<TargetRef> {
         if self.fleet.drain.by != DrainBy::Deregister {
             return Vec::new();
@@ -189,7 +190,10 @@ impl<'a> Maker<'a> {
         let specs =
             groups.flat_map(|group| server.targets.get(&group.name).into_iter().flatten().map(move |t| (group, t)));
         specs
-            .filter(|(group, spec)| !views.iter().any(|(name, view)| *name == group.name && view.id == spec.id))
+            .filter(|(group, spec)| {
+                let own = |(name, view): &&(GroupName, &TargetView)| *name == group.name && view.id == spec.id;
+                views.iter().filter(own).all(|(_, view)| view.state == TargetState::Unused)
+            })
             .map(|(group, spec)| TargetRef {
                 group: group.name.clone(),
                 id: spec.id.clone(),
@@ -303,7 +307,7 @@ impl<'a> Maker<'a> {
             return StartsAs::Worker;
         }
         if let Some(gone) = self.deregistered(server, views).first() {
-            return StartsAs::LeftOut(format!("{gone} is not registered"));
+            return StartsAs::LeftOut(format!("{gone} is not registered, or in no use"));
         }
         for (group, view) in views {
             let target = || TargetRef { group: group.clone(), id: view.id.clone(), port: view.port };

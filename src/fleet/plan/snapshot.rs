@@ -1,7 +1,8 @@
 //! Snapshots that are made, not taken: the fleet as the file alone says it is; and what a snapshot says runs where.
 
 use crate::fleet::model::{
-    Fleet, GroupView, Known, OverrideState, ReleaseId, ServerName, Snapshot, TargetState, TargetView,
+    BalancerKind, Fleet, GroupView, Known, OverrideState, ReleaseId, ServerName, Snapshot, TargetState, TargetView,
+    Word,
 };
 use std::collections::BTreeMap;
 
@@ -30,7 +31,12 @@ pub fn offline_snapshot(fleet: &Fleet) -> Snapshot {
             settings: group.health.settings,
             attributes: group.attributes(),
             by_address: false,
+            word: match fleet.balancer.kind {
+                BalancerKind::Haproxy => Word::EachNode,
+                BalancerKind::Alb | BalancerKind::None => Word::Merged,
+            },
             targets,
+            notes: Vec::new(),
         };
         groups.insert(group.name.clone(), Known::Known(view));
     }

@@ -6,14 +6,12 @@ use super::track::{Cause, Progress, Track, Wait};
 use crate::clock::Stamp;
 use crate::event::Course;
 use crate::fleet::model::DrainBy;
-use crate::fleet::plan::Step;
+use crate::fleet::plan::{GroupNumbers, Step};
 use crate::server::wire::Request;
 use std::time::Duration;
 
 /// Between two readings of the server's own count.
 const COUNT_AGAIN: Duration = Duration::from_secs(1);
-/// A deregistered target was seen to take requests for so long (user reports of 10 to 60 s).
-const DEREGISTERED_FOR: Duration = Duration::from_secs(60);
 
 impl Track {
     /// Notes which targets turned, and forgets those that turned back; the guard looks on.
@@ -82,7 +80,8 @@ impl Track {
             return Progress::Stay;
         }
         if cx.setup.plan.drain.by == DrainBy::Deregister {
-            let until = self.moments.flipped.unwrap_or(now) + DEREGISTERED_FOR;
+            let lingers = judge::longest(cx, &self.own_groups(), GroupNumbers::lingers);
+            let until = self.moments.flipped.unwrap_or(now) + lingers;
             if now < until {
                 self.wait = Wait::Until(until);
                 return Progress::Stay;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fleet::model::{
-    Absence, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss, ReleaseSpec,
-    Rolling, Ssh, Watchdog,
+    Absence, AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss,
+    ReleaseSpec, Rolling, Ssh, Watchdog,
 };
 use crate::server::wire::{Reply, Run};
 use std::path::Path;
@@ -28,7 +28,13 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
             on_loss: OnLoss::Halt,
         },
         lock: LockSpec { path: path("lock"), wait: NOT_LONG, lease },
-        balancer: Balancer { kind: BalancerKind::None, region: None, endpoint: None, groups: vec![] },
+        balancer: Balancer {
+            kind: BalancerKind::None,
+            region: None,
+            endpoint: None,
+            nodes: Vec::new(),
+            groups: vec![],
+        },
         drain: Drain {
             by: DrainBy::File { path: path("run/drain") },
             real: None,
@@ -37,6 +43,7 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
             margin: Duration::ZERO,
             counter: None,
             unverified_return: false,
+            state: AdminState::Maint,
         },
         services: vec![],
         servers: vec![],
