@@ -9,7 +9,7 @@ use crate::adapters::AnyBalancer;
 use crate::adapters::alb::Alb;
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
-use crate::event::{Floor, Line, Sink, seconds};
+use crate::event::{Event, Floor, Line, Sink, seconds};
 use crate::fleet::model::{BalancerKind, Fleet, Measure, ServerName, ServiceName};
 use crate::fleet::plan::Options;
 use crate::lab::{Lab, LabOptions, ServiceFault, naive};
@@ -45,6 +45,11 @@ pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Rep
         Err(problem) => return not_begun(reporter, &start, servers, problem),
     };
     reporter.take(Line::new(lab.clock().now(), lab.event()));
+    if fleet.balancer.kind == BalancerKind::Haproxy {
+        let what = "the rehearsal's balancer behaves like an ALB, whose nodes decide one by one: it waits longer than with \
+                    HAProxy";
+        reporter.take(Line::new(lab.clock().now(), Event::Warning { server: None, what: what.to_owned() }));
+    }
     let exit = if args.serve {
         serve(&lab, &signals, reporter, servers).await
     } else {

@@ -6,7 +6,7 @@ set -euo pipefail
 
 COMPOSE=2.40.3
 PACKAGES=systemd,systemd-sysv,dbus,openssh-server,docker.io,fuse-overlayfs,docker-registry,iptables
-PACKAGES+=,ca-certificates,procps,util-linux,sudo,curl,iproute2
+PACKAGES+=,ca-certificates,procps,util-linux,sudo,curl,iproute2,haproxy
 
 apt_install() {
     apt-get update -qq >&2
@@ -98,7 +98,7 @@ http: {addr: ":5000"}
 CONF
 
 in_root systemctl --quiet enable e2e-hostkeys.service ssh.service docker.service
-in_root systemctl --quiet disable docker-registry.service
+in_root systemctl --quiet disable docker-registry.service haproxy.service
 # Nothing here needs a timer, a console or the host's devices; without them "running" comes sooner.
 in_root systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
     e2scrub_all.timer e2scrub_reap.service fstrim.timer getty.target console-getty.service \

@@ -168,6 +168,26 @@ async fn an_api_that_is_throttled_past_the_deadline_has_the_server_flipped_back(
 }
 
 #[tokio::test(start_paused = true)]
+async fn access_that_is_given_back_during_the_way_back_proves_the_server_in() {
+    // From the guard on to the return of a server that was stopped already: denied for 40 seconds.
+    let mut ends = Vec::new();
+    for at in 8..30 {
+        let world = World::new(example(), 2, |_| {}).await;
+        let from = world.clock.now().since_start() + Duration::from_secs(at);
+        world.with(|inner| {
+            inner.trouble.denied_from = Some(from);
+            inner.trouble.denied_until = Some(from + Duration::from_secs(40));
+        });
+        let deployed = world.deploy().await;
+        assert!(matches!(exit(&deployed), Exit::Undone | Exit::Done), "denied at {at}: {}", message(&deployed));
+        world.clock.sleep(Duration::from_secs(60)).await;
+        assert!(world.may_be_picked(&"web-1".into()), "denied at {at}");
+        ends.push(world.state("web-1"));
+    }
+    assert!(ends.contains(&"current old, runs old".to_owned()), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn access_denied_in_the_middle_of_a_drain_puts_the_server_back_and_stops() {
     let world = World::new(example(), 2, |_| {}).await;
     let from = world.clock.now().since_start() + Duration::from_secs(4);

@@ -99,6 +99,7 @@ pub struct Trouble {
     pub throttled_until: Option<Duration>,
     /// From then on it denies access.
     pub denied_from: Option<Duration>,
+    pub denied_until: Option<Duration>,
     /// This server breaks at that moment.
     pub breaks: Option<(ServerName, Duration)>,
     /// So many questions were asked in any one second.
@@ -806,7 +807,8 @@ impl BalancerPort {
             std::future::pending::<()>().await;
         }
         self.0.with(|inner| {
-            if inner.trouble.denied_from.is_some_and(|from| now >= Stamp::at(from)) {
+            let given_back = inner.trouble.denied_until.is_some_and(|until| now >= Stamp::at(until));
+            if !given_back && inner.trouble.denied_from.is_some_and(|from| now >= Stamp::at(from)) {
                 return Err(BalancerError::Refused(
                     "AccessDenied: not authorized to perform DescribeTargetHealth".into(),
                 ));

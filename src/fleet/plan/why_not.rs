@@ -130,8 +130,8 @@ impl fmt::Display for WhyNot {
         match self {
             Self::Capacity { scope, healthy, leaving, needed } => write!(
                 f,
-                "{scope}: {healthy} healthy, {leaving} would leave, {needed} must stay; with fewer the balancer routes to \
-                 every target, the drained one included"
+                "{scope}: {healthy} healthy, {leaving} would leave, {needed} must stay; with fewer an ALB routes to every \
+                 target, the drained one included, and HAProxy to none"
             ),
             Self::NoneHealthy { group } => write!(f, "{group}: no target is healthy"),
             Self::ZonalShift { target, word } => {
@@ -188,7 +188,7 @@ impl WhyNot {
             Self::NotRegistered { .. } => "register it, or correct `target` in deploy.toml".into(),
             Self::WrongState { .. } => "wait until it is healthy or unhealthy, or register it again".into(),
             Self::ServerUnknown { .. } => "try `ssh` to it by hand; every server of deploy.toml takes part in the deploy lock".into(),
-            Self::GroupUnknown { .. } => "check the group's name, the region and the rights of these credentials".into(),
+            Self::GroupUnknown { .. } => "check the group's name, the region and the rights of these credentials; with HAProxy the backend's name and balancer.nodes".into(),
             Self::Missing { .. } => "set it right on the server and try again".into(),
             Self::DrainTooShort { .. } => "raise drain.max, or let the group check more often".into(),
             Self::GraceTooShort { .. } => "raise stop_grace_period in the compose file".into(),

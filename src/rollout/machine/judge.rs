@@ -4,6 +4,7 @@ use super::Cx;
 use super::steps::is_gone;
 use super::track::{Cause, CauseKind, Track};
 use crate::clock::Stamp;
+use crate::event::Course;
 use crate::fleet::model::{
     Container, ContainerState, DrainBy, Fleet, GroupName, OverrideState, ReleaseOnDisk, TargetReason, TargetRef,
     TargetState, TargetView,
@@ -47,7 +48,8 @@ pub(super) fn guard(cx: &Cx<'_>, track: &Track, since: Stamp) -> Option<Result<(
     }
     let guard = Guard::new(&cx.setup.fleet);
     for group in track.own_groups() {
-        if let Some(why) = cx.polls.get(&group).and_then(|poll| poll.refused.as_ref()) {
+        let refused = cx.polls.get(&group).and_then(|poll| poll.refused.as_ref());
+        if let Some(why) = refused.filter(|_| track.course == Course::Forward) {
             return Some(Err(Cause::unproved(format!("the balancer refused: {why}"))));
         }
         let targets = cx.polls.since(&group, since)?;

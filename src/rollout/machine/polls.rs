@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// At most one question per group in this time: the API's bucket is shared by everybody in the account.
 const APART: Duration = Duration::from_secs(1);
+/// Who was refused asks more rarely: on the way back somebody may have given the right back meanwhile.
+const REFUSED_APART: Duration = Duration::from_secs(5);
 
 /// What is known of every group.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ pub(crate) struct Poll {
     outstanding: bool,
     /// The last answer, and when it was asked for.
     pub(crate) view: Option<(Stamp, Vec<TargetView>)>,
-    /// Asking again will not help.
+    /// The last answer: asking again will hardly help.
     pub(crate) refused: Option<String>,
     /// Why the last question was not answered.
     pub(crate) unknown: Option<String>,
@@ -46,10 +48,11 @@ impl Polls {
     /// When a group that is wanted at a moment may be asked; `None` while a question is under way.
     pub(crate) fn due(&self, group: &GroupName, wanted: Stamp) -> Option<Stamp> {
         let poll = self.get(group)?;
-        if poll.outstanding || poll.refused.is_some() {
+        if poll.outstanding {
             return None;
         }
-        Some(poll.asked.map_or(wanted, |asked| wanted.max(asked + APART)))
+        let apart = if poll.refused.is_some() { REFUSED_APART } else { APART };
+        Some(poll.asked.map_or(wanted, |asked| wanted.max(asked + apart)))
     }
 
     pub(crate) fn ask(&mut self, group: &GroupName, now: Stamp) {
@@ -65,7 +68,7 @@ impl Polls {
         match result {
             Ok(targets) => {
                 poll.view = Some((poll.asked.unwrap_or(now), targets));
-                poll.unknown = None;
+                (poll.unknown, poll.refused) = (None, None);
             }
             Err(BalancerError::Unknown(why)) => poll.unknown = Some(why),
             Err(BalancerError::Refused(why)) => poll.refused = Some(why),

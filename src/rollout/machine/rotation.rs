@@ -20,8 +20,13 @@ impl Track {
         let mut wrong = None;
         for target in self.plan.targets.clone() {
             let Some(poll) = cx.polls.get(&target.group) else { continue };
+            // On the way forward that is the end; on the way back there is nothing better than to go on asking.
             if let Some(why) = &poll.refused {
-                return Some(Cause::unproved(format!("the balancer refused: {why}")));
+                if self.course == Course::Forward {
+                    return Some(Cause::unproved(format!("the balancer refused: {why}")));
+                }
+                self.seen = format!("the balancer refused: {why}");
+                continue;
             }
             if cx.polls.since(&target.group, since).is_none() {
                 if let Some(why) = &poll.unknown {
