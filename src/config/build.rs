@@ -50,6 +50,7 @@ fn lock(view: View<'_>, dir: &str) -> Option<LockSpec> {
         path: view.text("path").unwrap_or_else(|| format!("{dir}/lock")),
         wait: view.duration("wait")?,
         lease: view.duration("lease")?,
+        bootstrap: view.duration("bootstrap"),
     })
 }
 
@@ -100,6 +101,7 @@ fn balancer(view: View<'_>) -> Option<Balancer> {
     Some(Balancer {
         region: view.text("region"),
         endpoint: view.text("endpoint"),
+        idle_timeout: view.duration("idle_timeout")?,
         nodes: view.said_all("nodes").iter().map(|said| RuntimeSocket::parse(said.text)).collect::<Option<_>>()?,
         groups: view.subs("group").into_iter().map(|group_view| group(kind, group_view)).collect::<Option<_>>()?,
         kind,
@@ -131,6 +133,7 @@ fn group(kind: BalancerKind, view: View<'_>) -> Option<Group> {
         // HAProxy never sends requests to servers that are down (HAProxy configuration manual, `option allbackups`).
         fail_open_count: if haproxy { 0 } else { view.number("fail_open_count")? },
         fail_open_percent: view.number("fail_open_percent"),
+        slow_start: view.duration("slow_start")?,
     })
 }
 
@@ -142,6 +145,7 @@ fn drain(view: View<'_>) -> Option<Drain> {
         serve: view.duration("serve")?,
         max: view.duration("max")?,
         margin: view.duration("margin")?,
+        back: view.duration("back"),
         counter: match view.has("counter") {
             true => Some(Counter { http: counter.text("http")?, json: counter.text("json")? }),
             false => None,
@@ -192,6 +196,8 @@ fn service(view: View<'_>) -> Option<Service> {
         verify: verify(view.sub("verify"))?,
         shutdown: view.duration("shutdown")?,
         deadline: view.duration("deadline")?,
+        longest_request: view.duration("longest_request"),
+        keep_alive: view.duration("keep_alive"),
     })
 }
 

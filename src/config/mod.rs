@@ -8,6 +8,7 @@ mod compose;
 mod docs;
 mod keys;
 mod nearest;
+mod numbers;
 mod overlay;
 mod parse;
 mod problem;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use compose::compose_text_problems;
 pub use docs::{reference, schema};
+pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};
 
 use crate::fleet::model::Fleet;
@@ -40,6 +42,9 @@ pub struct Loaded {
     /// The folder of deploy.toml: the release's files are relative to it.
     pub dir: PathBuf,
     origins: BTreeMap<String, Place>,
+    /// What was written, overlay included, before it was checked.
+    tree: tree::Table,
+    source: Arc<Source>,
 }
 
 impl Loaded {
@@ -77,6 +82,12 @@ pub fn from_sources(base: &Arc<Source>, overlay: Option<&Arc<Source>>) -> Result
         problems.extend(more);
         table = overlay::lay(table, over);
     }
+    assemble(table, problems, base)
+}
+
+/// Checks and builds what was read; `problems` are those of the reading.
+fn assemble(table: tree::Table, mut problems: Vec<Problem>, base: &Arc<Source>) -> Result<Loaded, Problems> {
+    let tree = table.clone();
     // What is missing may stand in the part that could not be read.
     let readable = problems.is_empty();
     let broken: Vec<(String, usize)> = problems.iter().map(line_of).collect();
@@ -99,7 +110,7 @@ pub fn from_sources(base: &Arc<Source>, overlay: Option<&Arc<Source>>) -> Result
     };
     let mut origins = BTreeMap::new();
     origins_of("", &table, &mut origins);
-    Ok(Loaded { fleet, warnings, dir: PathBuf::new(), origins })
+    Ok(Loaded { fleet, warnings, dir: PathBuf::new(), origins, tree, source: Arc::clone(base) })
 }
 
 fn line_of(problem: &Problem) -> (String, usize) {

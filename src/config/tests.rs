@@ -46,7 +46,15 @@ fn s(seconds: u64) -> Duration {
 
 fn service(name: &str, groups: &[&str], verify: Verify) -> Service {
     let groups = groups.iter().map(|group| GroupName::from(*group)).collect();
-    Service { name: name.into(), groups, verify, shutdown: s(10), deadline: s(60) }
+    Service {
+        name: name.into(),
+        groups,
+        verify,
+        shutdown: s(10),
+        deadline: s(60),
+        longest_request: None,
+        keep_alive: None,
+    }
 }
 
 fn http(url: &str, json: &[(&str, &str)]) -> Verify {
@@ -71,6 +79,7 @@ fn example_balancer() -> Balancer {
         region: Some("eu-central-1".to_owned()),
         endpoint: None,
         nodes: Vec::new(),
+        idle_timeout: Duration::from_secs(60),
         groups: vec![Group {
             name: "mythex-api".into(),
             port: 8080,
@@ -79,6 +88,7 @@ fn example_balancer() -> Balancer {
             cross_zone: true,
             fail_open_count: 1,
             fail_open_percent: None,
+            slow_start: Duration::ZERO,
         }],
     }
 }
@@ -98,6 +108,7 @@ fn example() -> Fleet {
         serve: s(15),
         max: s(150),
         margin: s(10),
+        back: Some(s(60)),
         counter: None,
         unverified_return: false,
         state: AdminState::Maint,
@@ -115,11 +126,15 @@ fn example() -> Fleet {
         },
         ssh: Ssh { sudo: false, host_keys: HostKeys::Strict, parallel: 20 },
         rolling,
-        lock: LockSpec { path: "/opt/mythex/lock".to_owned(), wait: s(600), lease: s(30) },
+        lock: LockSpec { path: "/opt/mythex/lock".to_owned(), wait: s(600), lease: s(30), bootstrap: Some(s(300)) },
         balancer: example_balancer(),
         drain,
         services: vec![
-            service("api", &["mythex-api"], http("http://127.0.0.1:8080/version", &[("version", "{release}")])),
+            Service {
+                longest_request: Some(s(8)),
+                keep_alive: Some(s(75)),
+                ..service("api", &["mythex-api"], http("http://127.0.0.1:8080/version", &[("version", "{release}")]))
+            },
             service("orchestrator", &[], http("http://127.0.0.1:8090/health", &[])),
             service("gateway", &[], http("http://127.0.0.1:8000/health", &[])),
             service("publish-worker", &[], Verify::Exec { argv: check }),

@@ -14,6 +14,7 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("balancer", "kind", Kind::Word { now: &["alb", "haproxy", "none"], later: &[] }, Required, "\"alb\"", "`alb` is an AWS Application Load Balancer, `haproxy` one or several HAProxy nodes; with `none` the servers have no targets (workers)."),
     key("balancer", "region", Kind::Text(Form::Name), Optional, "\"eu-central-1\"", "The AWS region; without it the SDK's own order (environment, profile) decides."),
     key("balancer", "endpoint", Kind::Text(Form::Url), Optional, "\"http://127.0.0.1:4566\"", "Another address for the API: a lab, a VPC endpoint. AWS's own ranges are not checked then."),
+    key("balancer", "idle_timeout", Kind::Duration { min: 1000, max: 4_000_000 }, Default("\"60s\""), "\"60s\"", "How long the balancer keeps an idle connection; the app must keep it longer. AWS's own default."),
     key("balancer", "nodes", Kind::List { form: Form::Socket, empty: false }, Optional, "[\"/run/haproxy/admin.sock\", \"ssh://deploy@lb-2/run/haproxy/admin.sock\"]", "With `haproxy`: the runtime socket of every node that sends traffic: a file here, `HOST:PORT`, or a file on another machine by SSH. Its level is `admin` where a deploy tells HAProxy to let go, else `operator`."),
     key("balancer", "group", Kind::Tables("balancer.group"), Optional, "[{ name = \"mythex-api\" }]", "The target groups, in any order; with `haproxy` the backends."),
 
@@ -24,6 +25,7 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("balancer.group", "cross_zone", Kind::Bool, Default("true"), "false", "Whether healthy targets are counted over all zones together, or in each zone by itself."),
     key("balancer.group", "fail_open_count", count(1, ANY, "targets"), Default("1"), "2", "With fewer healthy targets than this the balancer routes to all of them, drained ones included."),
     key("balancer.group", "fail_open_percent", count(1, 100, "percent"), Optional, "50", "Likewise as a share of the registered targets; off where it is left out."),
+    key("balancer.group", "slow_start", Kind::Duration { min: 0, max: 900_000 }, Default("\"0s\""), "\"30s\"", "How long the share of a target that came back grows; `0s` is off."),
 
     key("balancer.group.health", "path", Kind::Text(Form::UrlPath), Required, "\"/health\"", "The path that is asked."),
     key("balancer.group.health", "port", count(1, 65_535, "port"), Computed("the group's `port`"), "8081", "The port that is asked, where it is not the traffic port."),
@@ -43,6 +45,7 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("drain", "serve", ANY_TIME, Default("\"15s\""), "\"15s\"", "Real traffic is served at least this long after health began to fail."),
     key("drain", "max", SOME_TIME, Default("\"150s\""), "\"150s\"", "Not out by then: flip back, give up."),
     key("drain", "margin", ANY_TIME, Default("\"10s\""), "\"10s\"", "Allowed for the balancer's own lag."),
+    key("drain", "back", SOME_TIME, Computed("what the health checks need at worst, and half as much again"), "\"60s\"", "Not back in rotation so long after health passes: rolled back."),
     key("drain", "counter", Kind::Table("drain.counter"), Optional, "{ http = \"http://127.0.0.1:8080/stats\", json = \"requests\" }", "The server's own count of real requests; the stop waits until it is silent."),
     key("drain", "unverified_return", Kind::Bool, Default("false"), "true", "Consent to a server that may be back in rotation before it is verified (`http`, `exec`, `signal`: the state dies with the process)."),
 
@@ -67,6 +70,8 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("service", "verify", Kind::Table("service.verify"), Required, "{ http = \"http://127.0.0.1:8080/version\", json = { version = \"{release}\" } }", "How it is proved to work, on the server itself, while health answers 503: one of `http`, `tcp`, `exec` and `heartbeat`."),
     key("service", "shutdown", ANY_TIME, Default("\"10s\""), "\"10s\"", "How long it needs to shut down; its `stop_grace_period` in the compose file must be longer."),
     key("service", "deadline", SOME_TIME, Default("\"60s\""), "\"60s\"", "From start to verified."),
+    key("service", "longest_request", SOME_TIME, Optional, "\"8s\"", "How long one of its requests may take; `handover check` holds other numbers to it."),
+    key("service", "keep_alive", SOME_TIME, Optional, "\"75s\"", "How long the app keeps an idle connection; `handover check` holds it to the balancer's."),
 
     key("service.verify", "http", Kind::Text(Form::LocalUrl), Optional, "\"http://127.0.0.1:8080/version\"", "A URL answers; never the health check's own."),
     key("service.verify", "status", count(100, 599, "status"), Default("200"), "204", "With `http`: the status it must answer with."),

@@ -68,6 +68,7 @@ pub(super) const ROWS: &[Key] = &[
     key("lock", "path", Kind::Text(Form::File), Computed("`<release.dir>/lock`"), "\"/opt/mythex/lock\"", "The lock's file on every server: made once, never removed."),
     key("lock", "wait", ANY_TIME, Default("\"10m\""), "\"10m\"", "How long the server lock is waited for."),
     key("lock", "lease", Kind::Duration { min: 5000, max: DAY }, Default("\"30s\""), "\"30s\"", "A deploy that a server has not heard from for so long is dead."),
+    key("lock", "bootstrap", SOME_TIME, Optional, "\"2m\"", "How long a server's bootstrap takes at most; `handover check` holds `wait` to it."),
 
     key("watchdog", "interval", Kind::Duration { min: 1000, max: DAY }, Default("\"60s\""), "\"60s\"", "Between two looks."),
     key("watchdog", "strikes", count(1, 1000, "failures"), Default("4"), "4", "So many failures in a row before it heals."),

@@ -55,110 +55,110 @@ const CHANGES: &[(&str, &str, &[&str])] = &[
         "16:13: `ssh.host_keys` must be \"strict\" or \"accept-new\", not \"off\"",
     ]),
     ("kind   = \"alb\"", "kind   = \"haproxy\"", &[
-        "33:10: `balancer.kind = \"haproxy\"` needs `balancer.nodes`",
-        "34:1: `balancer.region` has no effect with `kind = \"haproxy\"`",
-        "40:1: `balancer.group.deregistration_delay` has no effect with `kind = \"haproxy\"`",
-    ]),
-    ("kind   = \"alb\"", "nodes = [\"run/admin.sock\", \"ssh://lb-1\", \"ssh://-oX/run/a\"]\nkind   = \"haproxy\"", &[
-        "33:10: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
-        "33:28: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
-        "33:42: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "34:10: `balancer.kind = \"haproxy\"` needs `balancer.nodes`",
         "35:1: `balancer.region` has no effect with `kind = \"haproxy\"`",
         "41:1: `balancer.group.deregistration_delay` has no effect with `kind = \"haproxy\"`",
     ]),
+    ("kind   = \"alb\"", "nodes = [\"run/admin.sock\", \"ssh://lb-1\", \"ssh://-oX/run/a\"]\nkind   = \"haproxy\"", &[
+        "34:10: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "34:28: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "34:42: `balancer.nodes` must be /PATH, HOST:PORT or ssh://DESTINATION/PATH: write it as `/run/haproxy/admin.sock`, `10.0.0.5:9999` or `ssh://deploy@lb-1/run/haproxy/admin.sock`",
+        "36:1: `balancer.region` has no effect with `kind = \"haproxy\"`",
+        "42:1: `balancer.group.deregistration_delay` has no effect with `kind = \"haproxy\"`",
+    ]),
     ("kind   = \"alb\"", "kind   = \"none\"", &[
-        "34:1: `balancer.region` has no effect with `kind = \"none\"`",
-        "36:1: `balancer.kind = \"none\"` has no target groups",
-        "73:1: a server has no targets with `balancer.kind = \"none\"`",
-        "79:1: a server has no targets with `balancer.kind = \"none\"`",
-        "85:1: a server has no targets with `balancer.kind = \"none\"`",
+        "35:1: `balancer.region` has no effect with `kind = \"none\"`",
+        "37:1: `balancer.kind = \"none\"` has no target groups",
+        "77:1: a server has no targets with `balancer.kind = \"none\"`",
+        "83:1: a server has no targets with `balancer.kind = \"none\"`",
+        "89:1: a server has no targets with `balancer.kind = \"none\"`",
     ]),
     ("by     = \"file\"", "by     = \"gateway\"", &[
-        "43:10: `drain.by = \"gateway\"` is not built yet",
+        "44:10: `drain.by = \"gateway\"` is not built yet",
     ]),
     ("by     = \"file\"", "by     = \"http\"", &[
-        "43:10: `drain.by = \"http\"` needs `drain.http`",
-        "44:1: `drain.file` has no effect with `by = \"http\"`",
+        "44:10: `drain.by = \"http\"` needs `drain.http`",
+        "45:1: `drain.file` has no effect with `by = \"http\"`",
     ]),
     ("by     = \"file\"", "# by", &[
-        "42:1: `drain.by` is missing",
+        "43:1: `drain.by` is missing",
     ]),
     ("file   = \"/run/mythex/drain\"", "# file", &[
-        "43:10: `drain.by = \"file\"` needs `drain.file`",
+        "44:10: `drain.by = \"file\"` needs `drain.file`",
     ]),
     ("file   = \"/run/mythex/drain\"", "file = \"run/drain\"", &[
-        "44:8: `drain.file` must be the absolute path of a file: it does not begin with `/`",
+        "45:8: `drain.file` must be the absolute path of a file: it does not begin with `/`",
     ]),
     ("file   = \"/run/mythex/drain\"", "file = \"/opt/mythex/lock\"", &[
-        "44:8: `drain.file` is the lock's file",
+        "45:8: `drain.file` is the lock's file",
     ]),
     ("real   = \"http://127.0.0.1:8080/version\"", "# real", &[
-        "43:10: `drain.by = \"file\"` needs `drain.real`",
+        "44:10: `drain.by = \"file\"` needs `drain.real`",
     ]),
     ("real   = \"http://127.0.0.1:8080/version\"", "real = \"http://localhost:8080/health/?x\"", &[
-        "45:8: `drain.real` asks the health check of group `mythex-api`",
+        "46:8: `drain.real` asks the health check of group `mythex-api`",
     ]),
     ("real   = \"http://127.0.0.1:8080/version\"", "real = \"https://localhost:8080/version\"", &[
-        "45:8: `drain.real` must be an http:// URL: it begins with https://; a server asks itself without TLS",
+        "46:8: `drain.real` must be an http:// URL: it begins with https://; a server asks itself without TLS",
     ]),
     ("verify   = { http = \"http://127.0.0.1:8080/version\"", "verify   = { http = \"http://[::1]:8080/health\"", &[
-        "54:21: `service.verify` asks the health check of group `mythex-api`",
+        "56:21: `service.verify` asks the health check of group `mythex-api`",
     ]),
     ("verify = { http = \"http://127.0.0.1:8090/health\" }", "verify = {}", &[
-        "60:10: `service.verify` names no way to verify",
+        "64:10: `service.verify` names no way to verify",
     ]),
     ("verify = { http = \"http://127.0.0.1:8090/health\" }", "verify = { http = \"http://localhost/\", tcp = \"localhost:1\" }", &[
-        "60:10: `service.verify` names 2 ways: http, tcp",
+        "64:10: `service.verify` names 2 ways: http, tcp",
     ]),
     ("verify = { http = \"http://127.0.0.1:8090/health\" }", "verify = { tcp = \"localhost\", status = 200 }", &[
-        "60:18: `service.verify.tcp` must be HOST:PORT: write it as `127.0.0.1:8080`, or `[::1]:8080`",
-        "60:31: `service.verify.status` has no effect without `http`",
+        "64:18: `service.verify.tcp` must be HOST:PORT: write it as `127.0.0.1:8080`, or `[::1]:8080`",
+        "64:31: `service.verify.status` has no effect without `http`",
     ]),
     ("verify = { http = \"http://127.0.0.1:8090/health\" }", "verify = { heartbeat = \"/run/x\" }", &[
-        "60:24: `heartbeat` needs `age`",
+        "64:24: `heartbeat` needs `age`",
     ]),
     ("interval = \"5s\"", "interval = \"2s\"", &[
-        "39:41: the health check's interval (2s) must be longer than its timeout (2s)",
-        "39:41: `interval` must be from 5s to 300s with AWS, not 2s",
+        "40:41: the health check's interval (2s) must be longer than its timeout (2s)",
+        "40:41: `interval` must be from 5s to 300s with AWS, not 2s",
     ]),
     ("interval = \"5s\"", "interval = \"5500ms\"", &[
-        "39:41: `interval` must be whole seconds with AWS, not 5.5s",
+        "40:41: `interval` must be whole seconds with AWS, not 5.5s",
     ]),
     ("unhealthy = 2", "unhealthy = 1", &[
-        "39:75: `unhealthy` must be from 2 to 10 with AWS, not 1",
+        "40:75: `unhealthy` must be from 2 to 10 with AWS, not 1",
     ]),
     ("deregistration_delay = \"30s\"", "deregistration_delay = \"2h\"", &[
-        "40:24: `balancer.group.deregistration_delay` must be at most 1h, not 2h",
+        "41:24: `balancer.group.deregistration_delay` must be at most 1h, not 2h",
     ]),
     ("group    = \"mythex-api\"", "group    = \"mythex-app\"", &[
-        "53:12: there is no group `mythex-app`",
+        "55:12: there is no group `mythex-app`",
     ]),
     ("name   = \"web-2\"", "name   = \"web-1\"", &[
-        "77:10: two servers `web-1`",
+        "81:10: two servers `web-1`",
     ]),
     ("name   = \"web-2\"", "name   = \"web 2\"", &[
-        "77:10: `server.name` must be a name: no spaces, no slashes, no `-` at the beginning",
+        "81:10: `server.name` must be a name: no spaces, no slashes, no `-` at the beginning",
     ]),
     ("ssh    = \"deploy@web-2\"", "ssh    = \"deploy@web-1\"", &[
-        "78:10: two servers reached by ssh as `deploy@web-1`",
+        "82:10: two servers reached by ssh as `deploy@web-1`",
     ]),
     ("ssh    = \"deploy@web-2\"", "ssh    = \"-oProxyCommand=x\"", &[
-        "78:10: `server.ssh` must be a destination for ssh: no spaces, no `-` at the beginning",
+        "82:10: `server.ssh` must be a destination for ssh: no spaces, no `-` at the beginning",
     ]),
     ("target = \"i-0b2c3d4e5f6071829\"", "target = \"i-0a1b2c3d4e5f60718\"", &[
-        "79:10: target `i-0a1b2c3d4e5f60718` is named twice",
+        "83:10: target `i-0a1b2c3d4e5f60718` is named twice",
     ]),
     ("target = \"i-0b2c3d4e5f6071829\"", "target = { mythex-api = \"i-0a1b2c3d4e5f60718:8080\" }", &[
-        "79:25: target `i-0a1b2c3d4e5f60718:8080` is named twice",
+        "83:25: target `i-0a1b2c3d4e5f60718:8080` is named twice",
     ]),
     ("target = \"i-0b2c3d4e5f6071829\"", "target = { mythex-apo = \"i-0b\" }", &[
-        "79:12: there is no group `mythex-apo`",
+        "83:12: there is no group `mythex-apo`",
     ]),
     ("target = \"i-0b2c3d4e5f6071829\"", "target = \"i-0b:http\"", &[
-        "79:10: `server.target` must be a target: ID or ID:PORT: write it as `i-0a1b2c3d4e5f60718`, `10.0.0.7:8080` or `[fd00::7]:8080`",
+        "83:10: `server.target` must be a target: ID or ID:PORT: write it as `i-0a1b2c3d4e5f60718`, `10.0.0.7:8080` or `[fd00::7]:8080`",
     ]),
     ("name   = \"gateway\"", "name   = \"orchestrator\"", &[
-        "63:10: two services `orchestrator`",
+        "67:10: two services `orchestrator`",
     ]),
     ("files   = [\"gateway.toml\"]", "files   = [\"../gateway.toml\", \"/etc/x\", \"./y\"]", &[
         "8:12: `release.files` must be the path of a file relative to deploy.toml: it leads out of deploy.toml's folder with `..`",
@@ -175,10 +175,10 @@ const CHANGES: &[(&str, &str, &[&str])] = &[
         "10:46: `release.vars` must be the name of a variable: letters, digits and `_` only, no digit at the beginning",
     ]),
     ("rate = 20", "rate = 0", &[
-        "94:8: `measure.rate` must be above 0, at most 100000, not 0",
+        "98:8: `measure.rate` must be above 0, at most 100000, not 0",
     ]),
     ("url  = \"https://api.mythex.example/version\"", "url = \"api.mythex.example\"", &[
-        "93:7: `measure.url` must be an http:// or https:// URL: it does not begin with http:// or https://",
+        "97:7: `measure.url` must be an http:// or https:// URL: it does not begin with http:// or https://",
     ]),
     ("pause       = \"0s\"", "rate = 1", &[
         "22:1: unknown key `rate` in `rolling`",

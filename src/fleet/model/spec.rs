@@ -124,6 +124,8 @@ pub struct LockSpec {
     pub wait: Duration,
     /// A deploy not heard from for so long is dead.
     pub lease: Duration,
+    /// How long a server's bootstrap takes at most, where the team says so.
+    pub bootstrap: Option<Duration>,
 }
 
 /// `[balancer]`.
@@ -137,6 +139,8 @@ pub struct Balancer {
     pub endpoint: Option<String>,
     /// HAProxy's runtime sockets, one a node.
     pub nodes: Vec<RuntimeSocket>,
+    /// How long the balancer keeps an idle connection.
+    pub idle_timeout: Duration,
     /// The target groups, in file order.
     pub groups: Vec<Group>,
 }
@@ -218,6 +222,8 @@ pub struct Group {
     pub fail_open_count: u32,
     /// Likewise as a percentage of the registered ones; `None` is off.
     pub fail_open_percent: Option<u32>,
+    /// `slow_start.duration_seconds`; zero is off.
+    pub slow_start: Duration,
 }
 
 /// The health check of a group.
@@ -247,7 +253,7 @@ pub struct HealthSettings {
 }
 
 impl Group {
-    /// The attributes that the file says or implies; slow start is not among its keys and off by AWS's default.
+    /// The attributes that the file says or implies.
     #[must_use]
     pub fn attributes(&self) -> GroupAttributes {
         GroupAttributes {
@@ -255,7 +261,7 @@ impl Group {
             fail_open_count: self.fail_open_count,
             fail_open_percent: self.fail_open_percent,
             deregistration_delay: self.deregistration_delay,
-            slow_start: Duration::ZERO,
+            slow_start: self.slow_start,
         }
     }
 
@@ -281,6 +287,8 @@ pub struct Drain {
     pub max: Duration,
     /// Allowed for the balancer's own lag.
     pub margin: Duration,
+    /// Not back in rotation by then: rolled back; where nothing is said, the bound of the numbers and half as much again.
+    pub back: Option<Duration>,
     /// The server's own count of real requests.
     pub counter: Option<Counter>,
     /// Consent to a server that may be back in rotation before it is verified.
@@ -419,6 +427,10 @@ pub struct Service {
     pub shutdown: Duration,
     /// From start to verified.
     pub deadline: Duration,
+    /// How long one of its requests may take, where the team says so.
+    pub longest_request: Option<Duration>,
+    /// How long it keeps an idle connection, where the team says so.
+    pub keep_alive: Option<Duration>,
 }
 
 /// How a service is proved to work, on the server itself.

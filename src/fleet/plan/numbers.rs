@@ -147,7 +147,7 @@ pub(super) fn steps(
             steps.push(step(Step::Back, LOOK, back_deadline(drain, &numbers)));
         }
         let in_nominal = longest(&|n| timing::in_nominal(&n.settings));
-        steps.push(step(Step::In, in_nominal, in_bound * 3 / 2));
+        steps.push(step(Step::In, in_nominal, drain.back.unwrap_or(in_bound * 3 / 2)));
         steps.push(step(Step::SettleIn, settle_in, settle_in * 2 + in_bound));
     }
     steps.push(one_look(Step::Unlock));

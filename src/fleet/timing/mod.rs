@@ -3,6 +3,16 @@
 //! Formulas follow from the AWS user guide's description of health checks: every node checks for itself at fixed
 //! intervals, so that the last node may decide up to one interval and one answer after the first.
 
+mod amount;
+mod basis;
+mod catalogue;
+mod invariants;
+
+pub use amount::Amount;
+pub use basis::{Basis, ComposeService, Side};
+pub use catalogue::INVARIANTS;
+pub use invariants::{Finding, Invariant, Reading, Severity, findings};
+
 use super::model::HealthSettings;
 use std::time::Duration;
 

@@ -27,12 +27,13 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
             on_failure: OnFailure::Rollback,
             on_loss: OnLoss::Halt,
         },
-        lock: LockSpec { path: path("lock"), wait: NOT_LONG, lease },
+        lock: LockSpec { path: path("lock"), wait: NOT_LONG, lease, bootstrap: None },
         balancer: Balancer {
             kind: BalancerKind::None,
             region: None,
             endpoint: None,
             nodes: Vec::new(),
+            idle_timeout: Duration::from_secs(60),
             groups: vec![],
         },
         drain: Drain {
@@ -41,6 +42,7 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
             serve: Duration::ZERO,
             max: NOT_LONG,
             margin: Duration::ZERO,
+            back: None,
             counter: None,
             unverified_return: false,
             state: AdminState::Maint,

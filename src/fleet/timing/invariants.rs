@@ -1,0 +1,136 @@
+//! What the numbers of a fleet must be to each other, so that nothing is lost: each relation with its formula, its two sides and
+//! why it matters. `docs/timing.md` is written from this file.
+
+use super::basis::{Basis, Side};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// What it means when a relation does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Something should be looked at.
+    Warning,
+    /// Requests may be lost, or a deploy cannot end well.
+    Error,
+}
+
+/// One relation.
+#[derive(Clone, Copy)]
+pub struct Invariant {
+    /// Its name, and the anchor of its section in `docs/timing.md`.
+    pub id: &'static str,
+    /// The relation, as one writes it.
+    pub formula: &'static str,
+    /// What it means when it does not hold.
+    pub severity: Severity,
+    /// Why it must hold, in one sentence.
+    pub why: &'static str,
+    /// Reads it off a fleet: once for each thing that it is about.
+    pub(super) read: fn(&Basis<'_>) -> Vec<Reading>,
+}
+
+impl fmt::Debug for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+/// A relation, read for one thing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// What it is about: a group, a service; empty where it is the whole fleet.
+    pub subject: String,
+    /// What must be smaller.
+    pub left: Side,
+    /// What must be larger.
+    pub right: Side,
+    /// Whether both may be equal.
+    pub equal: bool,
+    /// The numbers that it is made of, by key.
+    pub sources: Vec<String>,
+}
+
+impl Reading {
+    /// Whether it holds; `None` where a side is not known.
+    #[must_use]
+    pub fn holds(&self) -> Option<bool> {
+        let (left, right) = (self.left.value()?, self.right.value()?);
+        Some(if self.equal { left <= right } else { left < right })
+    }
+
+    /// How much larger the right side is, in the sides' unit; negative where it does not hold.
+    #[must_use]
+    pub fn margin(&self) -> Option<f64> {
+        Some(self.right.value()? - self.left.value()?)
+    }
+
+    /// Why it is not known.
+    #[must_use]
+    pub fn unknown(&self) -> Option<&str> {
+        [&self.left, &self.right].into_iter().find_map(Side::unknown)
+    }
+}
+
+/// A relation and what was read.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// Which relation.
+    pub invariant: &'static Invariant,
+    /// What was read.
+    pub reading: Reading,
+}
+
+impl Finding {
+    /// Whether it is known not to hold.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.reading.holds() == Some(false)
+    }
+
+    /// Whether it makes a check fail.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.is_broken() && self.invariant.severity == Severity::Error
+    }
+
+    /// Its name with its subject.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.reading.subject.as_str() {
+            "" => self.invariant.id.to_owned(),
+            subject => format!("{}({subject})", self.invariant.id),
+        }
+    }
+}
+
+/// Every relation, read off a fleet.
+#[must_use]
+pub fn findings(basis: &Basis<'_>) -> Vec<Finding> {
+    let read = |invariant: &'static Invariant| {
+        (invariant.read)(basis).into_iter().map(move |reading| Finding { invariant, reading })
+    };
+    super::catalogue::INVARIANTS.iter().filter(|invariant| enabled(invariant)).flat_map(read).collect()
+}
+
+/// A build for tests may leave one out, to see that its numbers are then found unguarded.
+#[cfg(feature = "without-invariant")]
+fn enabled(invariant: &Invariant) -> bool {
+    std::env::var("HANDOVER_WITHOUT_INVARIANT").as_deref() != Ok(invariant.id)
+}
+
+#[cfg(not(feature = "without-invariant"))]
+fn enabled(_: &Invariant) -> bool {
+    true
+}
+
+/// A duration as a side, in seconds.
+pub(super) fn time(time: Duration) -> Side {
+    Side::Known(time.as_secs_f64())
+}
+
+/// So many pieces as a side.
+pub(super) fn count(count: usize) -> Side {
+    Side::Known(count as f64)
+}
