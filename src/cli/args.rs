@@ -84,6 +84,8 @@ pub(super) enum Command {
     Lock(LockArgs),
     /// Play the deploy on a pretended fleet, with traffic
     Rehearse(RehearseArgs),
+    /// Count what became of requests: live, beside any tool's deploys, or from a balancer's access logs
+    Measure(MeasureArgs),
     /// Print the JSON schema of deploy.toml
     Schema,
     /// Serve a deploy on this server (started over SSH)
@@ -168,6 +170,23 @@ pub(super) struct RehearseArgs {
     pub(super) seed: u64,
     #[command(flatten)]
     pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct MeasureArgs {
+    /// What to ask
+    #[arg(value_name = "URL", required_unless_present = "access_log", conflicts_with = "access_log")]
+    pub(super) url: Option<String>,
+    #[command(flatten)]
+    pub(super) log: AccessLogArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "From access logs")]
+pub(super) struct AccessLogArgs {
+    /// Read an Application Load Balancer's access logs, plain or gzip, instead of sending requests
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(super) access_log: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
