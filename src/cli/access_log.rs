@@ -5,7 +5,9 @@ mod text;
 
 use super::args::{AccessLogArgs, Global};
 use super::finish;
+use crate::clock::Stamp;
 use crate::diag::{Exit, Problem};
+use crate::event::{Event, Line, Sink};
 use crate::measure::access_log::{Reading, Rules, Side, Tally, Window, inputs, read, time};
 use crate::report::{Format, Reporter};
 use serde_json::Value;
@@ -31,6 +33,7 @@ pub(super) fn run(_: &Global, args: &AccessLogArgs, reporter: &Reporter) -> u8 {
     let known = found.tally.records > 0 || found.reading.lines() == 0;
     if args.csv {
         notes.iter().for_each(|note| reporter.note(note));
+        found.warn_of_broken_lines(reporter);
         if known {
             reporter.result(&data::csv(&found));
         }
@@ -81,7 +84,8 @@ impl Found {
             };
             return Some(
                 Problem::new(Exit::Usage, format!("{}{so_far}", unread.join("\n")))
-                    .hint("what was not read is in no count; fetch the file again"),
+                    .hint("what was not read is in no count; fetch the file again")
+                    .output(if self.tally.records == 0 { self.broken_lines() } else { Vec::new() }),
             );
         }
         if self.tally.records == 0 && self.reading.lines() > 0 {
@@ -102,6 +106,15 @@ impl Found {
             lines.push(format!("and {more} more"));
         }
         lines
+    }
+
+    /// Beside CSV, which has no place for them.
+    fn warn_of_broken_lines(&self, reporter: &Reporter) {
+        if self.tally.records > 0 && self.reading.broken() > 0 {
+            let lines = self.broken_lines().join("\n  ");
+            let what = format!("{} broken lines, in no count:\n  {lines}", self.reading.broken());
+            reporter.take(Line::new(Stamp::ZERO, Event::Warning { server: None, what }));
+        }
     }
 
     /// What has to be known to read the counts rightly.

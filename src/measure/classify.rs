@@ -3,7 +3,8 @@
 use crate::event::Requests;
 
 /// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Class {
     /// Answered by the app below 500, or by the balancer on purpose.
     Served,

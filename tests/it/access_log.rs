@@ -111,7 +111,7 @@ fn what_the_deploy_lost_stands_beside_what_is_usual() {
     assert_eq!(losses.len(), 9);
     assert_eq!(
         losses[0],
-        json!({"at": "2026-11-29T12:00:00Z", "target": "198.51.100.1:8080", "status": 502, "cause": "never_connected",
+        json!({"at": "2026-11-29T12:00:00Z", "target": "198.51.100.1:8080", "status": 502, "class": "nowhere", "cause": "never_connected",
             "request": "GET /first"})
     );
     assert_eq!(losses[1]["request"], "POST /cart");
@@ -205,6 +205,9 @@ fn broken_lines_are_told_with_their_place_and_never_counted_as_fine() {
     );
     assert_eq!((&json["broken"]["lines"], &json["files"][0]["lines"]), (&json!(7), &json!(9)));
     let text = text(&run(&["--access-log", &file]));
+    let csv = run(&["--csv", "-q", "--access-log", &file]);
+    let told = String::from_utf8_lossy(&csv.stderr).into_owned();
+    assert!(told.contains("7 broken lines") && told.contains(&format!("{file}:9: field 2")), "{told}");
     assert!(text.contains(&format!("  {file}:6: field 7, target_processing_time: cannot be `fast`\n")), "{text}");
 }
 

@@ -55,6 +55,7 @@ fn loss(loss: &Loss) -> Value {
         "at": time::show(loss.at),
         "target": loss.target,
         "status": loss.status,
+        "class": loss.class,
         "cause": loss.cause,
         "request": loss.request,
     })
