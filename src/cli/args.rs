@@ -84,6 +84,8 @@ pub(super) enum Command {
     Lock(LockArgs),
     /// Play the deploy on a pretended fleet, with traffic
     Rehearse(RehearseArgs),
+    /// Count what became of requests: live, beside any tool's deploys, or from a balancer's access logs
+    Measure(MeasureArgs),
     /// Print the JSON schema of deploy.toml
     Schema,
     /// Serve a deploy on this server (started over SSH)
@@ -168,6 +170,45 @@ pub(super) struct RehearseArgs {
     pub(super) seed: u64,
     #[command(flatten)]
     pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct MeasureArgs {
+    /// What to ask
+    #[arg(value_name = "URL", required_unless_present = "access_log", conflicts_with = "access_log")]
+    pub(super) url: Option<String>,
+    #[command(flatten)]
+    pub(super) log: AccessLogArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "From access logs")]
+pub(super) struct AccessLogArgs {
+    /// Read an Application Load Balancer's access logs, plain or gzip, instead of sending requests: files, folders, or - for stdin
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(super) access_log: Vec<PathBuf>,
+    /// When the deploy began, with its zone: requests that came from then on are the deploy's, others tell what is usual
+    #[arg(long, value_name = "TIME", value_parser = moment, requires = "access_log", conflicts_with = "url")]
+    pub(super) from: Option<i64>,
+    /// When the deploy was over: requests that came then or later are not the deploy's
+    #[arg(long, value_name = "TIME", value_parser = moment, requires = "access_log", conflicts_with = "url")]
+    pub(super) to: Option<i64>,
+    /// A health endpoint that answers 503 while its server drains
+    #[arg(long, value_name = "PATH", value_parser = health_path, requires = "access_log", conflicts_with = "url")]
+    pub(super) health_path: Vec<String>,
+    /// Write the counts as CSV: a row for each side of the window, target, class and cause
+    #[arg(long, requires = "access_log", conflicts_with = "url")]
+    pub(super) csv: bool,
+}
+
+fn moment(text: &str) -> Result<i64, &'static str> {
+    crate::measure::access_log::time::parse(text.as_bytes())
+        .ok_or("wanted is RFC 3339 with a zone, as in 2026-11-29T12:00:00Z or 2026-11-29T13:00:00.5+01:00")
+}
+
+fn health_path(text: &str) -> Result<String, &'static str> {
+    let path = text.split('?').next().unwrap_or_default();
+    if path.starts_with('/') { Ok(path.to_owned()) } else { Err("a path begins with /") }
 }
 
 #[derive(Debug, Args)]

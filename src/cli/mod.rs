@@ -1,5 +1,6 @@
 //! The command line: one file a command. The only place that knows clap.
 
+mod access_log;
 mod args;
 mod connect;
 mod deploy;
@@ -7,6 +8,7 @@ mod finish;
 mod input;
 mod lab;
 mod lock;
+mod measure;
 mod measuring;
 mod plan;
 mod rehearse;
@@ -84,6 +86,8 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
+        Command::Measure(args) if args.url.is_none() => access_log::run(&cli.global, &args.log, &reporter),
+        Command::Measure(args) => Box::pin(measure::run(&cli.global, &args, &reporter)).await,
         Command::Schema => {
             reporter.result(&format!("{:#}", crate::config::schema()));
             Exit::Done.into()

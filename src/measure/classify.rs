@@ -3,7 +3,8 @@
 use crate::event::Requests;
 
 /// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Class {
     /// Answered by the app below 500, or by the balancer on purpose.
     Served,
@@ -24,6 +25,8 @@ pub enum Class {
 pub enum Who {
     /// The balancer itself.
     Balancer,
+    /// The balancer, because one of its rules says so: a fixed response, a redirect, a refusal at the door.
+    Rule,
     /// The app behind it.
     App,
 }
@@ -65,7 +68,7 @@ pub fn classify(outcome: Outcome) -> Class {
         Outcome::Answer { status: 502..=504, who: Who::Balancer, .. } => Class::Nowhere,
         Outcome::Answer { status: 408 | 460, who: Who::Balancer, .. } => Class::ClientGone,
         Outcome::Answer { whole: false, .. } => Class::CutShort,
-        Outcome::Answer { who: Who::Balancer, .. } => Class::Served,
+        Outcome::Answer { who: Who::Balancer | Who::Rule, .. } => Class::Served,
         Outcome::Answer { status: 503, health: true, .. } => Class::DrainSignal,
         Outcome::Answer { status: 500.., .. } => Class::AppError,
         Outcome::Answer { .. } => Class::Served,
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn each_request_gets_the_class_of_the_table() {
-        use Who::{App, Balancer};
+        use Who::{App, Balancer, Rule};
         let rows = [
             (answer(200, App, false, true), Class::Served),
             (answer(301, App, false, true), Class::Served),
@@ -134,6 +137,9 @@ mod tests {
             (answer(408, Balancer, false, true), Class::ClientGone),
             (answer(460, Balancer, false, true), Class::ClientGone),
             (answer(408, App, false, true), Class::Served),
+            (answer(503, Rule, false, true), Class::Served),
+            (answer(503, Rule, true, true), Class::Served),
+            (answer(408, Rule, false, true), Class::Served),
             (answer(200, App, false, false), Class::CutShort),
             (answer(500, App, false, false), Class::CutShort),
             (Outcome::NoAnswer, Class::Nowhere),

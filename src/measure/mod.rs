@@ -1,5 +1,6 @@
-//! Measuring what was lost: how a request is judged, and the prober that sends them.
+//! Measuring what was lost: how a request is judged, the prober that sends them, and what a balancer's logs say of them.
 
+pub mod access_log;
 pub mod classify;
 mod connect;
 pub mod prober;

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 /// One question to the API at its slowest, credentials included: our own limit of it (`adapters::alb`); the SDK's retries are off.
 pub const API_AT_ITS_SLOWEST: Duration = Duration::from_secs(15);
-/// An ALB keeps idle connections so long unless told otherwise (AWS user guide: `idle_timeout.timeout_seconds`, 60).
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Docker waits 100 ms before the first restart and doubles that each time (Docker reference: restart policies): after this the
 /// third has come.
 const THREE_RESTARTS: Duration = Duration::from_millis(700);
