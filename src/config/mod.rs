@@ -7,6 +7,7 @@ mod build;
 mod compose;
 mod docs;
 mod keys;
+mod mutation;
 mod nearest;
 mod numbers;
 mod overlay;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use compose::compose_text_problems;
 pub use docs::{reference, schema};
+pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};
 
