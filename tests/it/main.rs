@@ -7,6 +7,7 @@ mod cli;
 mod deploys;
 mod docs;
 mod lab;
+mod measure;
 mod peers;
 mod plans;
 mod world;
