@@ -393,8 +393,9 @@ async fn ask(shared: &Shared, number: u64, seen: &mut Seen) -> Result<(Outcome, 
     seen.head = Some((status, who));
     let mut body = response.into_body();
     let mut whole = true;
-    while let Some(frame) = body.frame().await {
-        whole &= frame.is_ok();
+    // A stream that was reset says so for ever.
+    while whole && let Some(frame) = body.frame().await {
+        whole = frame.is_ok();
     }
     shared.connections.ended(address, line, reuse && whole);
     let what = if whole { status.to_string() } else { format!("{status}, and the body broke off") };

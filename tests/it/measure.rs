@@ -72,7 +72,15 @@ impl Running {
     fn end(mut self) -> Ended {
         self.until("summary");
         let exit = self.child.wait().expect("it ends").code().unwrap_or(-1);
-        Ended { events: self.events, exit }
+        Ended { events: std::mem::take(&mut self.events), exit }
+    }
+}
+
+impl Drop for Running {
+    /// A test that fails leaves nothing running.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 
@@ -108,6 +116,11 @@ impl Ended {
 
 fn measure(args: &[&str]) -> Ended {
     Running::start(args).end()
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process goes on meanwhile")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// So many requests, of which the server spoils exactly `k` in one way: they and no others are in `class`.
@@ -222,7 +235,7 @@ fn a_measurer_that_is_held_up_says_so_and_sends_what_was_due() {
     let mut running = Running::start(&[&server.url("/"), "--rate", "100", "--for", "3s"]);
     running.until("second");
     running.signal(Signal::STOP);
-    std::thread::sleep(Duration::from_secs(1));
+    pause(Duration::from_secs(1));
     running.signal(Signal::CONT);
     let ended = running.end();
     assert_eq!(ended.counts(), [("served".to_owned(), 300)], "{}", ended.summary());
@@ -240,7 +253,7 @@ fn a_gap_is_bounded_from_both_sides() {
     running.until("second");
     server.down();
     let down = Instant::now();
-    std::thread::sleep(Duration::from_millis(400));
+    pause(Duration::from_millis(400));
     let gap = down.elapsed();
     server.up();
     running.until("second");
