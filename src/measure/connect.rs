@@ -214,14 +214,15 @@ impl Connections {
         request
     }
 
-    /// Sends one request. A kept connection that had ended before a byte was written is opened again; one that ends
-    /// afterwards counts.
+    /// Sends one request. A kept connection that had ended before a byte was written is opened again, and so is one that
+    /// said in good order that it takes no more, this request included; one that ends afterwards counts.
     pub(super) async fn send(&self, address: SocketAddr, reuse: bool) -> Result<Exchange, Failure> {
         let mut request = self.request(reuse);
         while let Some(mut line) = reuse.then(|| self.kept(address)).flatten() {
             match line.try_send(request).await {
                 Ok(response) => return Ok(Exchange { response, line }),
                 Err((_, Some(unsent))) => request = unsent,
+                Err((error, None)) if turned_away(&error) => request = self.request(reuse),
                 Err((error, None)) => return Err(Failure::Server(words(&error))),
             }
         }
@@ -229,6 +230,13 @@ impl Connections {
         let response = line.try_send(request).await.map_err(|(error, _)| Failure::Server(words(&error)))?;
         Ok(Exchange { response, line })
     }
+}
+
+/// Whether the server ended an HTTP/2 connection in good order and says that it did not look at this request: every client
+/// sends such a request again.
+fn turned_away(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
 }
 
 /// What this machine lacks says nothing of the server: files, ports, memory.
