@@ -255,9 +255,12 @@ impl Prober {
     #[must_use]
     pub fn measured(&self) -> Measured {
         let now = self.shared.clock.now();
-        let ran = lock(&self.stopped).unwrap_or(now).since(self.start);
-        let ran = self.options.length.map_or(ran, |length| length.min(ran));
         let tally = self.shared.tally();
+        let ran = match (*lock(&self.stopped), self.options.length) {
+            // The last request is due before the end, and may have been sent after it.
+            (None, Some(length)) if *self.ended.borrow() => length.max(tally.last_sent().since(self.start)),
+            (stopped, _) => stopped.unwrap_or(now).since(self.start),
+        };
         let (gaps, gaps_total) = tally.gaps();
         let sent = *self.shared.sent.borrow();
         Measured {

@@ -81,6 +81,7 @@ pub(super) struct Tally {
     requests: Requests,
     latency: Durations,
     late: Durations,
+    last_sent: Stamp,
     late_requests: u64,
     not_sent: u64,
     second: Requests,
@@ -99,6 +100,7 @@ impl Tally {
             requests: Requests::default(),
             latency: Durations::default(),
             late: Durations::default(),
+            last_sent: start,
             late_requests: 0,
             not_sent: 0,
             second: Requests::default(),
@@ -114,6 +116,7 @@ impl Tally {
 
     /// A request is about to be sent.
     pub(super) fn sending(&mut self, due: Stamp, sent: Stamp) {
+        self.last_sent = self.last_sent.max(sent);
         let late = sent.since(due);
         self.late.add(late);
         self.second_late.add(late);
@@ -201,6 +204,10 @@ impl Tally {
 
     pub(super) fn end(&mut self, at: Stamp) -> bool {
         self.windows.end(at)
+    }
+
+    pub(super) fn last_sent(&self) -> Stamp {
+        self.last_sent
     }
 
     pub(super) fn requests(&self) -> Requests {

@@ -292,6 +292,8 @@ fn ipv6_is_asked_like_ipv4() {
     let server = Server::start_at("[::1]:0", Http::One, Fault::App503, 0);
     let ended = measure(&[&server.url("/"), "--rate", "50", "--for", "200ms"]);
     assert_eq!((ended.exit, ended.counts()), (0, vec![("served".to_owned(), 10)]), "{}", ended.summary());
+    let achieved = ended.summary()["rate"]["achieved"].as_f64().expect("a rate");
+    assert!(achieved > 0.0 && achieved <= 50.0, "the time counts to its end: {}", ended.summary());
 }
 
 #[test]
