@@ -1,5 +1,9 @@
 //! The one vocabulary of what happens. Whoever acts says it here; nothing else prints.
 
+mod measured;
+
+pub use measured::{Gap, Latency, Lost, Mark, Measured, Part, Punctuality, Rate, Second, Window};
+
 use crate::clock::Stamp;
 use crate::fleet::model::{ReleaseId, ServerName, ServiceName};
 use crate::fleet::plan::Step;
@@ -89,6 +93,15 @@ pub enum Event {
     Requests {
         /// The counts.
         counts: Requests,
+    },
+    /// What became of the requests that ended in the last second of a measurement.
+    Second(Box<Second>),
+    /// Somebody marked the beginning or the end of a deploy during a measurement.
+    Mark {
+        /// Which of them.
+        mark: Mark,
+        /// The deploy's label.
+        label: Option<String>,
     },
     /// How it ended.
     Summary(Box<Summary>),

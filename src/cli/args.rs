@@ -178,7 +178,39 @@ pub(super) struct MeasureArgs {
     #[arg(value_name = "URL", required_unless_present = "access_log", conflicts_with = "access_log")]
     pub(super) url: Option<String>,
     #[command(flatten)]
+    pub(super) live: LiveArgs,
+    #[command(flatten)]
     pub(super) log: AccessLogArgs,
+}
+
+/// How requests are sent; see docs/measure.md.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Live")]
+pub(super) struct LiveArgs {
+    /// Send so many requests a second, whatever becomes of them [default: 20]
+    #[arg(long, value_name = "N", requires = "url", allow_negative_numbers = true)]
+    pub(super) rate: Option<f64>,
+    /// End after so long; without it, Ctrl-C ends it
+    #[arg(long = "for", value_name = "DURATION", requires = "url", value_parser = parse_duration)]
+    pub(super) length: Option<Duration>,
+    /// Count what has no whole answer by then as lost [default: 10s]
+    #[arg(long, value_name = "DURATION", requires = "url", value_parser = parse_duration)]
+    pub(super) timeout: Option<Duration>,
+    /// Speak HTTP/2 and nothing else
+    #[arg(long, requires = "url")]
+    pub(super) http2: bool,
+    /// Trust the certificates in this PEM file instead of the machine's own
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(super) ca: Option<PathBuf>,
+    /// Send this header, too
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    pub(super) header: Vec<String>,
+    /// Count the app's 503 as a drain signal where the URL asks this path
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub(super) health_path: Vec<String>,
+    /// Connect to this IP address, or address with port, instead of the host's own; several in turn
+    #[arg(long, value_name = "ADDRESS", requires = "url")]
+    pub(super) connect: Vec<String>,
 }
 
 #[derive(Debug, Args)]

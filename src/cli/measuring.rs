@@ -88,6 +88,7 @@ fn prober(
         rate: measure.rate,
         timeout: measure.timeout,
         health_paths: groups.iter().map(|group| group.health.path.clone()).collect(),
+        ..ProberOptions::default()
     };
     let target = Target { url: measure.url.clone(), addresses };
     Prober::start(target, &options, *clock).map_err(|error| {

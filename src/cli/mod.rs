@@ -8,6 +8,7 @@ mod finish;
 mod input;
 mod lab;
 mod lock;
+mod marks;
 mod measure;
 mod measuring;
 mod plan;
@@ -87,7 +88,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
         Command::Measure(args) if args.url.is_none() => access_log::run(&cli.global, &args.log, &reporter),
-        Command::Measure(args) => Box::pin(measure::run(&cli.global, &args, &reporter)).await,
+        Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,
         Command::Schema => {
             reporter.result(&format!("{:#}", crate::config::schema()));
             Exit::Done.into()

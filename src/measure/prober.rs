@@ -1,34 +1,37 @@
 //! The prober: requests at a fixed rate that never waits for answers, and what became of each of them.
 //!
-//! It decides nothing: it counts, and whoever listens draws conclusions.
+//! One engine for a deploy's own measuring and for `handover measure`. It decides nothing: it counts, and whoever listens
+//! draws conclusions.
 
-use super::classify::{self, Class, Outcome, Who};
-use super::connect::{Connections, Exchange, Site};
+use super::classify::{Class, Outcome, Who, since};
+use super::connect::{Connections, Exchange, Failure};
+use super::resolve::Addresses;
+use super::schedule::{Pace, Schedule};
+use super::site::Site;
+use super::tally::{Done, Loss, Tally, Trouble, loss_word};
 use crate::clock::{Clock, Stamp};
-use crate::event::{Requests, seconds};
-use http_body_util::{BodyExt, Empty};
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper::header::{CONNECTION, HOST, SERVER, USER_AGENT};
+use crate::event::{Lost, Measured, Rate, Requests, Second, seconds};
+use http_body_util::BodyExt;
+use hyper::header::{HeaderMap, SERVER};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// So many losses are kept with their moments.
-const KEPT: usize = 100;
-/// The least time between two requests on the wall; a rate beyond it is not kept.
-const CLOSEST: Duration = Duration::from_micros(100);
+/// More requests a second, on the wall, are not sent: one machine cannot keep their times.
+pub const MOST_A_SECOND: f64 = 10_000.0;
+/// So many connections are opened in a second at the most, on the wall: each one occupies a port for a minute, and there
+/// are 28,000. Below twice that, every second request opens its own.
+const FRESH_A_SECOND: f64 = 200.0;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The URL; its host is what stands in the `Host` header and in the certificate.
     pub url: String,
-    /// Where to connect to, in turn; the host's own addresses, resolved each time, where none are named.
+    /// Where to connect to, in turn; the host's own addresses, looked up again and again, where none are named.
     pub addresses: Option<Vec<SocketAddr>>,
 }
 
@@ -37,47 +40,60 @@ pub struct Target {
 pub struct ProberOptions {
     /// Requests per second of fleet time.
     pub rate: f64,
-    /// No whole answer by then counts as reached nowhere; fleet time.
+    /// No whole answer by then counts as lost; fleet time.
     pub timeout: Duration,
     /// Paths that answer 503 on purpose while their server is drained.
     pub health_paths: Vec<String>,
+    /// Whether HTTP/2 is spoken, and nothing else.
+    pub http2: bool,
+    /// PEM certificates that are trusted instead of the machine's own.
+    pub ca: Option<Vec<u8>>,
+    /// Headers of each request besides its own.
+    pub headers: HeaderMap,
+    /// For how long; without an end where nothing is said.
+    pub length: Option<Duration>,
+    /// More requests than this are not under way at a time; a further one is not sent, and said.
+    pub most_under_way: usize,
 }
 
-/// A request that was lost.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Loss {
-    /// When it was sent.
-    #[serde(serialize_with = "in_seconds")]
-    pub at: Stamp,
-    /// How it was lost.
-    #[serde(serialize_with = "in_words")]
-    pub class: Class,
-    /// The status or the error.
-    pub what: String,
-    /// To which address.
-    pub address: Option<SocketAddr>,
+impl Default for ProberOptions {
+    fn default() -> Self {
+        Self {
+            rate: 20.0,
+            timeout: Duration::from_secs(10),
+            health_paths: Vec::new(),
+            http2: false,
+            ca: None,
+            headers: HeaderMap::new(),
+            length: None,
+            most_under_way: 20_000,
+        }
+    }
 }
 
-fn in_words<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(if *class == Class::CutShort { "cut_short" } else { "nowhere" })
-}
-
-fn in_seconds<S: serde::Serializer>(at: &Stamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(seconds(at.since_start()))
+/// How far a measurement is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Requests are sent.
+    Sends,
+    /// No more are sent.
+    Waits,
+    /// What is under way is given up.
+    GivesUp,
 }
 
 #[derive(Debug)]
 struct Shared {
     connections: Connections,
-    addresses: Option<Vec<SocketAddr>>,
-    next: AtomicUsize,
+    addresses: Addresses,
+    /// Every so manieth request opens its own connection.
+    fresh: u64,
     timeout: Duration,
     health: bool,
     counts: watch::Sender<Requests>,
     lost: watch::Sender<u64>,
-    mark: Mutex<Requests>,
-    marked: Mutex<Option<Stamp>>,
-    losses: Mutex<Vec<Loss>>,
+    sent: watch::Sender<u64>,
+    tally: Arc<Mutex<Tally>>,
     clock: Clock,
 }
 
@@ -85,7 +101,12 @@ struct Shared {
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<Shared>,
-    stop: watch::Sender<bool>,
+    target: Target,
+    options: ProberOptions,
+    start: Stamp,
+    stage: watch::Sender<Stage>,
+    stopped: Mutex<Option<Stamp>>,
+    ended: watch::Receiver<bool>,
     task: Option<JoinHandle<()>>,
 }
 
@@ -96,24 +117,39 @@ impl Prober {
     /// When the URL cannot be asked, or no root certificates are found for an https one.
     pub fn start(target: Target, options: &ProberOptions, clock: Clock) -> io::Result<Self> {
         let site = Site::parse(&target.url)?;
-        let path = site.path.split('?').next().unwrap_or_default().to_owned();
+        let connections = Connections::new(&site, options.http2, options.ca.as_deref(), &options.headers)?;
+        let rate = options.rate.clamp(0.001, MOST_A_SECOND / clock.speed());
+        let start = clock.now();
+        let tally = Arc::new(Mutex::new(Tally::new(start)));
+        let addresses = match &target.addresses {
+            Some(addresses) if !addresses.is_empty() => Addresses::named(addresses),
+            _ => Addresses::of(&site.host, site.port, Arc::clone(&tally)),
+        };
         let shared = Arc::new(Shared {
-            connections: Connections::new(site)?,
-            addresses: target.addresses.filter(|addresses| !addresses.is_empty()),
-            next: AtomicUsize::new(0),
+            connections,
+            addresses,
+            fresh: every(rate * clock.speed()),
             timeout: clock.wall(options.timeout),
-            health: options.health_paths.contains(&path),
+            health: options.health_paths.iter().any(|path| path == site.bare_path()),
             counts: watch::channel(Requests::default()).0,
             lost: watch::channel(0).0,
-            mark: Mutex::default(),
-            marked: Mutex::default(),
-            losses: Mutex::default(),
+            sent: watch::channel(0).0,
+            tally,
             clock,
         });
-        let (stop, stopped) = watch::channel(false);
-        let gap = clock.wall(Duration::from_secs_f64(1.0 / options.rate.max(0.001))).max(CLOSEST);
-        let task = tokio::spawn(send_all(Arc::clone(&shared), gap, stopped));
-        Ok(Self { shared, stop, task: Some(task) })
+        let schedule = Schedule::new(start, rate, options.length);
+        let (pace, due) = Pace::start(schedule, clock)?;
+        let (stage, staged) = watch::channel(Stage::Sends);
+        let (end, ended) = watch::channel(false);
+        let sending = send_all(Arc::clone(&shared), schedule, due, staged, options.most_under_way);
+        let task = tokio::spawn(async move {
+            sending.await;
+            drop(pace);
+            end.send_replace(true);
+        });
+        let options = options.clone();
+        let stopped = Mutex::default();
+        Ok(Self { shared, target, options, start, stage, stopped, ended, task: Some(task) })
     }
 
     /// The counts, as they grow.
@@ -130,39 +166,117 @@ impl Prober {
 
     /// Ends the baseline: what is lost from now on is the deploy's. The baseline's counts.
     pub fn mark(&self) -> Requests {
-        let counts = *self.shared.counts.borrow();
-        *lock(&self.shared.mark) = counts;
-        *lock(&self.shared.marked) = Some(self.shared.clock.now());
+        self.begin(None);
         self.shared.lost.send_replace(0);
-        counts
+        *self.shared.counts.borrow()
     }
 
-    /// The counts up to the mark.
+    /// A deploy begins; one that ran ends with it. False where there were too many to be told apart.
+    pub fn begin(&self, label: Option<String>) -> bool {
+        self.shared.tally().begin(self.shared.clock.now(), label)
+    }
+
+    /// The deploy that runs ends; false where none does.
+    pub fn end(&self) -> bool {
+        self.shared.tally().end(self.shared.clock.now())
+    }
+
+    /// The counts of what was sent before the mark.
     #[must_use]
     pub fn baseline(&self) -> Requests {
-        *lock(&self.shared.mark)
+        self.shared.tally().before()
     }
 
     /// The counts since the mark.
     #[must_use]
     pub fn since_mark(&self) -> Requests {
-        classify::since(*self.shared.counts.borrow(), self.baseline())
+        let tally = self.shared.tally();
+        since(tally.requests(), tally.before())
     }
 
-    /// The first hundred losses.
+    /// The first hundred losses since the mark; of all where there was none.
     #[must_use]
     pub fn losses(&self) -> Vec<Loss> {
-        lock(&self.shared.losses).clone()
+        self.shared.tally().losses_since()
+    }
+
+    /// What ended since this was asked last.
+    #[must_use]
+    pub fn second(&self) -> Second {
+        self.shared.tally().second(*self.shared.sent.borrow())
+    }
+
+    /// What a person is to be told and was not yet.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        self.shared.tally().tell()
+    }
+
+    /// Why it is no use to go on, where it is not.
+    #[must_use]
+    pub fn hopeless(&self) -> Option<String> {
+        self.shared.tally().hopeless().map(ToOwned::to_owned)
+    }
+
+    /// Sends no more; what is under way goes on.
+    pub fn close(&self) {
+        lock(&self.stopped).get_or_insert_with(|| self.shared.clock.now());
+        self.stage.send_if_modified(|stage| {
+            let first = *stage == Stage::Sends;
+            if first {
+                *stage = Stage::Waits;
+            }
+            first
+        });
+    }
+
+    /// Gives up what is under way: it counts as `client_gone`.
+    pub fn give_up(&self) {
+        self.close();
+        self.stage.send_replace(Stage::GivesUp);
+    }
+
+    /// Waits until the last request has ended.
+    pub async fn ended(&self) {
+        // A task that panicked has counted what it counted.
+        drop(self.ended.clone().wait_for(|ended| *ended).await);
     }
 
     /// Sends no more, waits for what is outstanding, and says what became of all.
     pub async fn stop(mut self) -> Requests {
-        self.stop.send_replace(true);
+        self.close();
         if let Some(task) = self.task.take() {
-            // A task that panicked has counted what it counted.
             drop(task.await);
         }
-        *self.shared.counts.borrow()
+        self.shared.tally().requests()
+    }
+
+    /// All that was measured so far.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        let now = self.shared.clock.now();
+        let tally = self.shared.tally();
+        let ran = match (*lock(&self.stopped), self.options.length) {
+            // The last request is due before the end, and may have been sent after it.
+            (None, Some(length)) if *self.ended.borrow() => length.max(tally.last_sent().since(self.start)),
+            (stopped, _) => stopped.unwrap_or(now).since(self.start),
+        };
+        let (gaps, gaps_total) = tally.gaps();
+        let sent = *self.shared.sent.borrow();
+        Measured {
+            url: self.target.url.clone(),
+            http: if self.options.http2 { "HTTP/2" } else { "HTTP/1.1" }.to_owned(),
+            seconds: seconds(ran),
+            requests: tally.requests(),
+            latency: tally.latency(),
+            rate: Rate { requested: self.options.rate, achieved: a_second(sent, ran) },
+            schedule: tally.punctuality(),
+            gaps,
+            gaps_total,
+            losses: tally.losses().iter().map(lost).collect(),
+            windows: tally.windows(now),
+            warnings: tally.warnings(),
+        }
     }
 }
 
@@ -174,109 +288,156 @@ impl Drop for Prober {
     }
 }
 
-async fn send_all(shared: Arc<Shared>, gap: Duration, mut stopped: watch::Receiver<bool>) {
-    let mut outstanding = JoinSet::new();
-    let start = tokio::time::Instant::now();
-    let mut due = start;
-    let mut number: u32 = 0;
-    loop {
-        tokio::select! {
-            biased;
-            _ = stopped.changed() => break,
-            () = tokio::time::sleep_until(due) => {}
-        }
-        outstanding.spawn(one(Arc::clone(&shared), number.is_multiple_of(2)));
-        number = number.wrapping_add(1);
-        due += gap;
-        while outstanding.try_join_next().is_some() {}
+fn lost(loss: &Loss) -> Lost {
+    Lost {
+        at: seconds(loss.at.since_start()),
+        class: loss_word(loss.class).to_owned(),
+        what: loss.what.clone(),
+        address: loss.address,
     }
-    while outstanding.join_next().await.is_some() {}
 }
 
-async fn one(shared: Arc<Shared>, reuse: bool) {
-    let at = shared.clock.now();
-    let mut address = None;
-    let asked = tokio::time::timeout(shared.timeout, ask(&shared, reuse, &mut address)).await;
-    let (outcome, what) = match asked {
-        Ok(answered) => answered,
-        Err(_) => (Outcome::NoAnswer, "no answer in time".to_owned()),
+#[expect(clippy::cast_precision_loss, reason = "so many requests are never sent")]
+fn a_second(requests: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { (requests as f64 / time.as_secs_f64() * 1000.0).round() / 1000.0 }
+}
+
+/// Every so manieth request opens a connection of its own, at a rate on the wall.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is small and positive")]
+fn every(rate: f64) -> u64 {
+    ((rate / FRESH_A_SECOND).ceil() as u64).max(2)
+}
+
+async fn send_all(
+    shared: Arc<Shared>,
+    schedule: Schedule,
+    mut due: watch::Receiver<u64>,
+    mut stage: watch::Receiver<Stage>,
+    most: usize,
+) {
+    let mut under_way = JoinSet::new();
+    let mut next = 0;
+    loop {
+        let over = tokio::select! {
+            biased;
+            _ = stage.changed() => break,
+            changed = due.changed() => changed.is_err(),
+        };
+        let due = *due.borrow_and_update();
+        for number in next..due {
+            let when = schedule.due(number);
+            if under_way.len() < most {
+                under_way.spawn(one(Arc::clone(&shared), number, when, stage.clone()));
+            } else {
+                shared.unsent(number, when, &format!("{most} are under way already"));
+            }
+        }
+        next = due;
+        shared.sent.send_replace(next);
+        while under_way.try_join_next().is_some() {}
+        if over {
+            break;
+        }
+    }
+    while under_way.join_next().await.is_some() {}
+}
+
+async fn one(shared: Arc<Shared>, number: u64, due: Stamp, mut stage: watch::Receiver<Stage>) {
+    let sent = shared.clock.now();
+    shared.tally().sending(due, sent);
+    let mut seen = Seen::default();
+    let asked = tokio::select! {
+        asked = tokio::time::timeout(shared.timeout, ask(&shared, number, &mut seen)) => asked.ok(),
+        _ = stage.wait_for(|stage| *stage == Stage::GivesUp) => Some(Ok((Outcome::Stopped, "given up".to_owned()))),
     };
-    shared.note(at, outcome, what, address);
+    let address = seen.address;
+    let (outcome, what) = match asked {
+        Some(Ok(ended)) => ended,
+        Some(Err(Failure::Here(why))) => return shared.unsent(number, due, &why),
+        Some(Err(failure)) => (Outcome::NoAnswer, shared.told(failure)),
+        None => seen.silence(shared.health),
+    };
+    shared.note(Done { number, due, sent, ended: shared.clock.now(), outcome, what, address });
+}
+
+/// How far a request came.
+#[derive(Debug, Default)]
+struct Seen {
+    address: Option<SocketAddr>,
+    head: Option<(u16, Who)>,
+}
+
+impl Seen {
+    /// What a request is whose time is over.
+    fn silence(&self, health: bool) -> (Outcome, String) {
+        match self.head {
+            Some((status, who)) => {
+                let outcome = Outcome::Answer { status, who, health, whole: false };
+                (outcome, format!("{status}, and the body did not end in time"))
+            }
+            None => (Outcome::NoAnswer, "no answer in time".to_owned()),
+        }
+    }
 }
 
 /// One request: the outcome, and in words what was seen.
-async fn ask(shared: &Shared, reuse: bool, to: &mut Option<SocketAddr>) -> (Outcome, String) {
-    let site = shared.connections.site();
-    let address = match shared.address().await {
+async fn ask(shared: &Shared, number: u64, seen: &mut Seen) -> Result<(Outcome, String), Failure> {
+    // All requests of a turn go to one address, so that each gets both kept and fresh connections.
+    let (turn, place) = (number / shared.fresh, number % shared.fresh);
+    let reuse = place + 1 < shared.fresh;
+    let address = match shared.addresses.at(turn).await {
         Ok(address) => address,
-        Err(why) => return (Outcome::NoAnswer, why),
+        Err(why) => return Ok((Outcome::NoAnswer, why)),
     };
-    *to = Some(address);
-    let mut request =
-        Request::builder().uri(&site.path).header(HOST, &site.authority).header(USER_AGENT, "handover-prober");
-    if !reuse {
-        request = request.header(CONNECTION, "close");
-    }
-    let request = match request.body(Empty::<Bytes>::new()) {
-        Ok(request) => request,
-        Err(error) => return (Outcome::NoAnswer, error.to_string()),
-    };
-    let Exchange { response, sender } = match shared.connections.send(address, request, reuse).await {
-        Ok(exchange) => exchange,
-        Err(why) => return (Outcome::NoAnswer, why),
-    };
+    seen.address = Some(address);
+    let Exchange { response, line } = shared.connections.send(address, reuse).await?;
     let status = response.status().as_u16();
     let who = Who::by_server_header(response.headers().get(SERVER).map(|value| value.as_bytes()));
+    seen.head = Some((status, who));
     let mut body = response.into_body();
     let mut whole = true;
-    while let Some(frame) = body.frame().await {
-        whole &= frame.is_ok();
+    // A stream that was reset says so for ever.
+    while whole && let Some(frame) = body.frame().await {
+        whole = frame.is_ok();
     }
-    if reuse && whole {
-        shared.connections.keep(address, sender);
-    }
+    shared.connections.ended(address, line, reuse && whole);
     let what = if whole { status.to_string() } else { format!("{status}, and the body broke off") };
-    (Outcome::Answer { status, who, health: shared.health, whole }, what)
+    Ok((Outcome::Answer { status, who, health: shared.health, whole }, what))
 }
 
 impl Shared {
-    async fn address(&self) -> Result<SocketAddr, String> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) / 2;
-        let resolved;
-        let addresses = match &self.addresses {
-            Some(addresses) => addresses,
-            None => {
-                let site = self.connections.site();
-                let found = tokio::net::lookup_host((site.host.as_str(), site.port)).await;
-                resolved =
-                    found.map_err(|error| format!("{} does not resolve: {error}", site.host))?.collect::<Vec<_>>();
-                &resolved
-            }
-        };
-        // Two requests to each in turn, so that every address gets both kept and fresh connections.
-        addresses.get(turn % addresses.len().max(1)).copied().ok_or_else(|| "the host has no address".to_owned())
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        lock(&self.tally)
     }
 
-    fn note(&self, at: Stamp, outcome: Outcome, what: String, address: Option<SocketAddr>) {
-        let class = classify::classify(outcome);
-        self.counts.send_modify(|counts| classify::count(counts, class));
-        let marked = *lock(&self.marked);
-        if marked.is_some_and(|marked| at < marked) {
-            // Sent before the deploy began: the network's own noise, however late it shows.
-            classify::count(&mut lock(&self.mark), class);
-            return;
-        }
-        if !matches!(class, Class::Nowhere | Class::CutShort) {
-            return;
-        }
-        self.lost.send_modify(|lost| *lost += 1);
-        let mut losses = lock(&self.losses);
-        if losses.len() < KEPT {
-            losses.push(Loss { at, class, what, address });
+    /// A failure in words; what explains all losses is told once.
+    fn told(&self, failure: Failure) -> String {
+        let (trouble, what) = match failure {
+            Failure::Server(what) | Failure::Here(what) => return what,
+            Failure::Untrusted(what) => (Trouble::Untrusted, what),
+            Failure::NoHttp2(what) => (Trouble::NoHttp2, what),
+        };
+        self.tally().trouble(trouble, || what.clone());
+        what
+    }
+
+    fn unsent(&self, number: u64, due: Stamp, why: &str) {
+        let mut tally = self.tally();
+        tally.unsent(number, due, why);
+        self.counts.send_replace(tally.requests());
+    }
+
+    fn note(&self, done: Done) {
+        let mut tally = self.tally();
+        let before = tally.is_before(done.sent);
+        let class = tally.note(done);
+        self.counts.send_replace(tally.requests());
+        if !before && matches!(class, Class::Nowhere | Class::CutShort) {
+            self.lost.send_modify(|lost| *lost += 1);
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

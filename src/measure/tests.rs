@@ -34,7 +34,7 @@ async fn server(answers: &'static [&'static str]) -> (SocketAddr, Arc<AtomicUsiz
 
 async fn probe(address: SocketAddr, wall: Duration) -> (Requests, Vec<Loss>) {
     let target = Target { url: "http://shop.example/version".into(), addresses: Some(vec![address]) };
-    let options = ProberOptions { rate: 100.0, timeout: Duration::from_millis(300), health_paths: Vec::new() };
+    let options = ProberOptions { rate: 100.0, timeout: Duration::from_millis(300), ..ProberOptions::default() };
     let prober = Prober::start(target, &options, Clock::start()).expect("a prober");
     tokio::time::sleep(wall).await;
     let losses = prober.losses();
@@ -95,7 +95,7 @@ async fn what_was_lost_before_the_mark_is_the_baseline() {
     let address = closed.local_addr().expect("an address");
     drop(closed);
     let target = Target { url: "http://shop.example/".into(), addresses: Some(vec![address]) };
-    let options = ProberOptions { rate: 100.0, timeout: Duration::from_secs(1), health_paths: Vec::new() };
+    let options = ProberOptions { rate: 100.0, timeout: Duration::from_secs(1), ..ProberOptions::default() };
     let prober = Prober::start(target, &options, Clock::start()).expect("a prober");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let baseline = prober.mark();
@@ -111,7 +111,7 @@ async fn what_was_lost_before_the_mark_is_the_baseline() {
 fn what_is_no_url_is_refused_before_anything_is_sent() {
     for url in ["ftp://x/", "nothing", "http:///x"] {
         let target = Target { url: url.into(), addresses: None };
-        let options = ProberOptions { rate: 1.0, timeout: Duration::from_secs(1), health_paths: Vec::new() };
+        let options = ProberOptions { rate: 1.0, timeout: Duration::from_secs(1), ..ProberOptions::default() };
         assert!(Prober::start(target, &options, Clock::start()).is_err(), "{url}");
     }
 }

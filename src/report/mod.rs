@@ -2,11 +2,13 @@
 //!
 //! Results go to stdout, progress to stderr. Nothing but this module prints.
 
+mod measured;
 mod plan;
 mod progress;
 mod table;
 mod text;
 
+pub use measured::measured_text;
 pub use plan::{plan_json, plan_text};
 pub use table::table;
 

@@ -1,8 +1,8 @@
 //! Events as lines for people.
 
-use super::{Level, table};
+use super::{Level, measured, table};
 use crate::diag::Problem;
-use crate::event::{Course, Event, Line, Requests, ServerOutcome, StepState, Summary, Took};
+use crate::event::{Course, Event, Line, Mark, Requests, ServerOutcome, StepState, Summary, Took};
 use crate::fleet::model::{ServerName, show_duration};
 use serde_json::Value;
 use std::time::Duration;
@@ -50,6 +50,12 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
         Event::Waiting { server, step, what } if level == Level::Verbose => format!("{at}  {server}  {step}: {what}"),
         Event::Step { server, step, .. } if level == Level::Verbose => format!("{at}  {server}  {step} ..."),
         Event::Requests { counts } if level == Level::Verbose => format!("{at}  {}", requests(counts)),
+        Event::Second(second) => format!("{at}  {}", measured::second(second)),
+        Event::Mark { mark, label } => {
+            let what = if *mark == Mark::Begin { "began" } else { "ended" };
+            let label = label.as_ref().map_or_else(|| "a deploy".to_owned(), |label| format!("deploy {label}"));
+            format!("{at}  {label} {what}")
+        }
         _ => return None,
     };
     Some(text)
@@ -99,7 +105,7 @@ pub(super) fn took_table(rows: &[(ServerName, Took)]) -> String {
     table(&lines)
 }
 
-fn requests(counts: &Requests) -> String {
+pub(super) fn requests(counts: &Requests) -> String {
     let mut parts = vec![format!("{} served", counts.served)];
     let more = [
         (counts.app_errors, "app errors"),

@@ -116,7 +116,7 @@ async fn facts(server: &LabServer) -> ServerFacts {
 
 fn prober(lab: &Lab) -> Prober {
     let measure = lab.fleet().measure.clone().expect("a prober");
-    let options = ProberOptions { rate: measure.rate, timeout: measure.timeout, health_paths: Vec::new() };
+    let options = ProberOptions { rate: measure.rate, timeout: measure.timeout, ..ProberOptions::default() };
     Prober::start(lab.measure_target().expect("nodes"), &options, lab.clock()).expect("a prober")
 }
 

@@ -9,6 +9,7 @@ mod deploys;
 mod docs;
 mod haproxy;
 mod lab;
+mod measure;
 mod peers;
 mod plans;
 mod world;
