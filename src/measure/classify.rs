@@ -37,6 +37,20 @@ impl Who {
     pub fn by_server_header(server: Option<&[u8]>) -> Self {
         if server.is_some_and(|server| server.starts_with(b"awselb")) { Self::Balancer } else { Self::App }
     }
+
+    /// By the page: HAProxy's own 502, 503 and 504 come without a `Server` header and with a page that it always writes the
+    /// same (as seen of 2.6.12), unless it was given pages of its own (`errorfile`).
+    #[must_use]
+    pub fn by_page(status: u16, page: &[u8]) -> Self {
+        let sentence: &[u8] = match status {
+            502 => b"The server returned an invalid or incomplete response.",
+            503 => b"No server is available to handle this request.",
+            504 => b"The server didn't respond in time.",
+            _ => return Self::App,
+        };
+        let own = page.starts_with(b"<html><body><h1>") && page.windows(sentence.len()).any(|part| part == sentence);
+        if own { Self::Balancer } else { Self::App }
+    }
 }
 
 /// How a request ended, as far as its class depends on it.
@@ -159,6 +173,16 @@ mod tests {
         assert_eq!(counts.total, 6);
         assert_eq!(counts.lost(), 2);
         assert_eq!(since(counts, counts), Requests::default());
+    }
+
+    #[test]
+    fn haproxys_own_pages_are_known_and_an_apps_are_not() {
+        let page = b"<html><body><h1>503 Service Unavailable</h1>\nNo server is available to handle this request.\n</body></html>\n";
+        assert_eq!(Who::by_page(503, page), Who::Balancer);
+        assert_eq!(Who::by_page(502, page), Who::App, "another status, another page");
+        assert_eq!(Who::by_page(503, b"<html><body><h1>503</h1>we are cooking</body></html>"), Who::App);
+        assert_eq!(Who::by_page(503, b""), Who::App);
+        assert_eq!(Who::by_page(500, page), Who::App);
     }
 
     #[test]

@@ -380,6 +380,9 @@ impl Seen {
     }
 }
 
+/// A balancer's own page is shorter.
+const LONGEST_PAGE: usize = 1024;
+
 /// One request: the outcome, and in words what was seen.
 async fn ask(shared: &Shared, number: u64, seen: &mut Seen) -> Result<(Outcome, String), Failure> {
     // All requests of a turn go to one address, so that each gets both kept and fresh connections.
@@ -392,13 +395,21 @@ async fn ask(shared: &Shared, number: u64, seen: &mut Seen) -> Result<(Outcome, 
     seen.address = Some(address);
     let Exchange { response, line } = shared.connections.send(address, reuse).await?;
     let status = response.status().as_u16();
-    let who = Who::by_server_header(response.headers().get(SERVER).map(|value| value.as_bytes()));
+    let server = response.headers().get(SERVER);
+    let nameless = server.is_none() && matches!(status, 502..=504);
+    let mut who = Who::by_server_header(server.map(|value| value.as_bytes()));
     seen.head = Some((status, who));
     let mut body = response.into_body();
-    let mut whole = true;
+    let (mut whole, mut page) = (true, Vec::new());
     // A stream that was reset says so for ever.
     while whole && let Some(frame) = body.frame().await {
         whole = frame.is_ok();
+        if let (true, Some(data)) = (nameless, frame.ok().as_ref().and_then(|frame| frame.data_ref())) {
+            page.extend(data.iter().take(LONGEST_PAGE - page.len().min(LONGEST_PAGE)));
+        }
+    }
+    if nameless {
+        who = Who::by_page(status, &page);
     }
     shared.connections.ended(address, line, reuse && whole);
     let what = if whole { status.to_string() } else { format!("{status}, and the body broke off") };

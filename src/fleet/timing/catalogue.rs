@@ -268,7 +268,7 @@ pub static INVARIANTS: &[Invariant] = &[
     },
     Invariant {
         id: "start-within-strikes",
-        formula: "max(deadline, healthcheck.start_period) <= watchdog.strikes x watchdog.interval",
+        formula: "max(deadline, healthcheck.start_period) <= (watchdog.strikes - 1) x watchdog.interval",
         severity: Error,
         why: "A watchdog that loses patience before a service may be up restarts what was only starting.",
         read: |basis| {
@@ -281,7 +281,7 @@ pub static INVARIANTS: &[Invariant] = &[
                     "watchdog.strikes".into(),
                     "watchdog.interval".into(),
                 ];
-                let right = time(watchdog.interval.saturating_mul(watchdog.strikes));
+                let right = time(watchdog.interval.saturating_mul(watchdog.strikes.saturating_sub(1)));
                 Reading {
                     subject: service.name.to_string(),
                     ..reading(left, right, &keys.each_ref().map(String::as_str))
