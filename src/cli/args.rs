@@ -78,6 +78,8 @@ pub(super) enum Command {
     Plan(PlanArgs),
     /// Bring the release to the fleet, server by server
     Deploy(DeployArgs),
+    /// Say whether the numbers of deploy.toml and the compose file fit together
+    Check(CheckArgs),
     /// Check every service on every server
     Verify,
     /// See, put on or take off a freeze; see who holds the locks
@@ -85,7 +87,7 @@ pub(super) enum Command {
     /// Play the deploy on a pretended fleet, with traffic
     Rehearse(RehearseArgs),
     /// Count what became of requests: live, beside any tool's deploys, or from a balancer's access logs
-    Measure(MeasureArgs),
+    Measure(Box<MeasureArgs>),
     /// Print the JSON schema of deploy.toml
     Schema,
     /// Serve a deploy on this server (started over SSH)
@@ -106,6 +108,24 @@ pub(super) struct PlanArgs {
     pub(super) offline: bool,
     #[command(flatten)]
     pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Set each number to wrong values, one at a time, and say what notices
+    #[arg(long)]
+    pub(super) mutate: bool,
+    /// Write the findings as another tool wants them
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<CheckFormat>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum CheckFormat {
+    /// A SARIF 2.1.0 log
+    Sarif,
+    /// Annotations of GitHub Actions
+    Github,
 }
 
 /// What is allowed although it loses requests.

@@ -3,7 +3,7 @@
 use super::args::{DeployArgs, Global};
 use super::measuring::Measuring;
 use super::signals::Signals;
-use super::{connect, finish, input, plan};
+use super::{check, connect, finish, input, plan};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::fleet::plan::Options;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Reporter>) -> u8 {
     let clock = Clock::start();
-    let order = match order(global, args) {
+    let order = match Box::pin(order(global, args, reporter)).await {
         Ok(order) => order,
         Err(problem) => return not_begun(reporter, &clock, 0, problem),
     };
@@ -60,7 +60,7 @@ pub(super) fn not_begun(reporter: &Reporter, clock: &Clock, servers: usize, prob
     finish::deployed(reporter, clock, deployed, Some(problem), finish::Extra::default())
 }
 
-fn order(global: &Global, args: &DeployArgs) -> Result<Order, Problem> {
+async fn order(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Result<Order, Problem> {
     let loaded = input::load(global)?;
     let options = Options {
         servers: input::selection(global, &loaded.fleet)?,
@@ -69,6 +69,7 @@ fn order(global: &Global, args: &DeployArgs) -> Result<Order, Problem> {
         offline: false,
     };
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
+    plan::say_warnings(reporter, check::gate(&loaded).await?);
     if options.allow_downtime {
         confirm(global, "requests will be lost where the guard would refuse; go on?")?;
     }

@@ -2,6 +2,8 @@
 
 mod access_log;
 mod args;
+mod check;
+mod compose;
 mod connect;
 mod deploy;
 mod finish;
@@ -84,6 +86,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
     match cli.command {
         Command::Plan(args) => plan::run(&cli.global, &args, &reporter).await,
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
+        Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,

@@ -1,8 +1,8 @@
 //! `handover plan`: what a deploy would do, changing nothing.
 
 use super::args::{Global, PlanArgs};
-use super::{connect, finish, input};
-use crate::clock::Clock;
+use super::{check, connect, finish, input};
+use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
 use crate::fleet::model::Snapshot;
@@ -13,7 +13,7 @@ use serde_json::json;
 use std::time::Duration;
 
 pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -> u8 {
-    let planned = if args.offline { offline(global, args) } else { Box::pin(live(global, args, reporter)).await };
+    let planned = Box::pin(planned(global, args, reporter)).await;
     match planned {
         Ok(plan) => {
             if reporter.format() != Format::Json {
@@ -28,6 +28,18 @@ pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -
             let result = json!({"outcome": "refused", "servers": [], "lowest_capacity": [], "not_zero_downtime": why});
             finish::ended(reporter, Some(&problem), &result)
         }
+    }
+}
+
+async fn planned(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<Plan, Problem> {
+    say_warnings(reporter, check::gate(&input::load(global)?).await?);
+    if args.offline { offline(global, args) } else { live(global, args, reporter).await }
+}
+
+/// Numbers that do not fit and are no danger.
+pub(super) fn say_warnings(reporter: &Reporter, warnings: Vec<String>) {
+    for what in warnings {
+        reporter.take(Line::new(Stamp::ZERO, Event::Warning { server: None, what }));
     }
 }
 

@@ -54,7 +54,13 @@ impl Loaded {
     /// `balancer.group.mythex-api.health.interval`. `None` is a default.
     #[must_use]
     pub fn origin(&self, key: &str) -> Option<String> {
-        self.origins.get(key).map(|place| format!("{}:{}", place.source.name, place.position().0))
+        self.place(key).map(|place| format!("{}:{}", place.source.name, place.position().0))
+    }
+
+    /// Where a number stands; `None` is a default.
+    #[must_use]
+    pub fn place(&self, key: &str) -> Option<Place> {
+        self.origins.get(key).cloned()
     }
 }
 

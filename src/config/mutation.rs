@@ -54,7 +54,7 @@ impl Mutation {
 pub fn mutations(loaded: &Loaded, compose: &Compose) -> Vec<Mutation> {
     let before = broken(loaded, compose);
     let mut mutations = Vec::new();
-    for number in loaded.numbers() {
+    for number in loaded.numbers().into_iter().filter(|number| has_effect(loaded, number)) {
         let free = FREE.iter().find(|(pattern, _)| *pattern == number.pattern).map(|(_, reason)| *reason);
         let caught = |to: Amount| of_file(loaded, &number, to, compose, &before);
         let found = Range::of(&number).mutate(caught);
@@ -72,10 +72,15 @@ pub fn mutations(loaded: &Loaded, compose: &Compose) -> Vec<Mutation> {
     mutations
 }
 
+/// A default of a key that would have no effect here is no number of this file.
+fn has_effect(loaded: &Loaded, number: &Number) -> bool {
+    number.place.is_some() || loaded.with(number, number.amount).is_ok()
+}
+
 /// What is broken, by name.
 fn broken(loaded: &Loaded, compose: &Compose) -> BTreeSet<String> {
     let found = findings(&Basis { fleet: &loaded.fleet, compose });
-    found.iter().filter(|finding| finding.is_error()).map(|finding| finding.invariant.id.to_owned()).collect()
+    found.iter().filter(|finding| finding.fails_check()).map(|finding| finding.invariant.id.to_owned()).collect()
 }
 
 fn of_file(loaded: &Loaded, number: &Number, to: Amount, compose: &Compose, before: &BTreeSet<String>) -> Vec<String> {

@@ -2,13 +2,17 @@
 //!
 //! Results go to stdout, progress to stderr. Nothing but this module prints.
 
+mod check;
 mod measured;
+mod notice;
 mod plan;
 mod progress;
 mod table;
 mod text;
 
+pub use check::{check_text, findings_json, mutations_text};
 pub use measured::measured_text;
+pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
 pub use table::table;
 

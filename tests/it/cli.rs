@@ -152,10 +152,72 @@ fn servers_that_cannot_be_reached_are_a_refusal_within_30_seconds() {
 }
 
 #[test]
+fn the_storys_numbers_are_sixty_seconds_against_five_and_fitting_ones_hold() {
+    let with = |numbers: &str, serve: &str| {
+        let text = EXAMPLE.replace("interval = \"5s\", timeout = \"2s\", unhealthy = 2", numbers);
+        folder(&text.replace("serve  = \"15s\"", serve))
+    };
+    let story = with("interval = \"30s\", timeout = \"2s\", unhealthy = 2", "serve = \"5s\"");
+    let json = summary(&run(story.path(), &["check", "--output", "json"]));
+    let row = |json: &serde_json::Value| {
+        let rows = json["invariants"].as_array().cloned().unwrap_or_default();
+        rows.into_iter().find(|row| row["id"] == "serve-covers-out").expect("the relation is told")
+    };
+    let found = row(&json);
+    assert_eq!((&json["exit"], &found["holds"]), (&4.into(), &false.into()), "{json}");
+    assert_eq!((&found["left_seconds"], &found["right_seconds"]), (&60.0.into(), &5.0.into()));
+    assert!(json["broken"].as_u64().is_some_and(|broken| broken >= 1));
+    let human = text(&run(story.path(), &["check"]));
+    for word in ["60s", "5s", "-55s", "BROKEN", "docs/timing.md#serve-covers-out"] {
+        assert!(human.contains(word), "{word} is missing: {human}");
+    }
+    for command in [&["plan", "--offline"][..], &["deploy", "--set", "TAG=v1"]] {
+        let output = run(story.path(), command);
+        assert_eq!(output.status.code(), Some(4), "{command:?} runs the same check first: {}", text(&output));
+        assert!(text(&output).contains("serve-covers-out"), "{}", text(&output));
+    }
+    let fits = with("interval = \"5s\", timeout = \"2s\", unhealthy = 2", "serve = \"15s\"");
+    let json = summary(&run(fits.path(), &["check", "--output", "json"]));
+    assert_eq!(
+        (&json["exit"], &json["broken"], &row(&json)["margin_seconds"]),
+        (&0.into(), &0.into(), &5.0.into()),
+        "{json}"
+    );
+}
+
+#[test]
+fn every_number_of_the_example_is_guarded_or_free_with_its_reason() {
+    let dir = folder(EXAMPLE);
+    let json = summary(&run(dir.path(), &["check", "--mutate", "--output", "json"]));
+    assert_eq!((&json["exit"], &json["unguarded"]), (&0.into(), &serde_json::json!([])), "{json}");
+    for row in json["mutations"].as_array().expect("a list") {
+        let caught = row["caught_by"].as_array().is_some_and(|caught| !caught.is_empty());
+        assert!(caught || row["free"].is_string(), "{row}");
+        assert!(row["key"].is_string() && row["to"].is_string(), "{row}");
+    }
+}
+
+#[test]
+fn a_broken_relation_is_told_at_its_line_as_sarif_and_to_github() {
+    let dir = folder(&EXAMPLE.replace("serve  = \"15s\"", "serve = \"5s\""));
+    let line = EXAMPLE.lines().position(|line| line.starts_with("serve")).expect("a line") + 1;
+    let output = run(dir.path(), &["check", "--format", "sarif"]);
+    assert_eq!(output.status.code(), Some(4));
+    let log: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!((&log["version"], &result["ruleId"]), (&"2.1.0".into(), &"serve-covers-out".into()), "{log}");
+    assert_eq!(result["locations"][0]["physicalLocation"]["region"]["startLine"], line);
+    let output = run(dir.path(), &["check", "--format", "github"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.starts_with(&format!("::error file=deploy.toml,line={line},col=")), "{said}");
+    assert!(said.contains("title=serve-covers-out::"), "{said}");
+}
+
+#[test]
 fn the_help_names_every_command_and_no_hidden_one() {
     let dir = folder(EXAMPLE);
     let help = text(&run(dir.path(), &["--help"]));
-    for command in ["plan", "deploy", "verify", "lock", "rehearse", "schema"] {
+    for command in ["plan", "deploy", "check", "verify", "lock", "rehearse", "measure", "schema"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} is missing: {help}");
     }
     assert!(!help.contains("lab-service") && !help.contains("lab-balancer"), "{help}");

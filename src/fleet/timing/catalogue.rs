@@ -1,11 +1,11 @@
 //! The relations themselves. One entry a relation; facts name their source.
 
 use super::basis::{Basis, Side};
-use super::invariants::{Invariant, Reading, Severity, count, time};
+use super::invariants::{Invariant, Reading, Severity, Unit, count, time};
 use super::{in_bound, out_bound, out_nominal, settle};
 use crate::fleet::model::{BalancerKind, DrainBy, Group, ServerName, Service};
 use crate::fleet::plan::safety::needed;
-use Severity::{Error, Warning};
+use Severity::{Error, Note, Warning};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ pub static INVARIANTS: &[Invariant] = &[
                 // A batch is spread over zones, so that a scope of one zone loses its share of it.
                 let scopes = if group.cross_zone { 1 } else { zones(basis, group).max(1) };
                 let leave = fleet.rolling.batch.of(fleet.servers.len()).div_ceil(scopes);
-                reading(
+                let sides = reading(
                     count(leave.saturating_add(stay)),
                     count(registered),
                     &[
@@ -173,7 +173,8 @@ pub static INVARIANTS: &[Invariant] = &[
                         &in_group(group, "fail_open_count"),
                         &in_group(group, "fail_open_percent"),
                     ],
-                )
+                );
+                Reading { unit: Unit::Targets, ..sides }
             })
             .collect()
         },
@@ -207,7 +208,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "outage-within-wait",
         formula: "drain + shutdown + deadline + stable + return <= lock.wait",
-        severity: Error,
+        severity: Warning,
         why: "Whoever waits for the server lock (bootstrap, watchdog, the next deploy) must outwait one server's whole turn.",
         read: |basis| {
             let fleet = basis.fleet;
@@ -235,7 +236,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "lease-within-wait",
         formula: "2 x lock.lease <= lock.wait",
-        severity: Error,
+        severity: Warning,
         why: "Who waits for the lock of a deploy that died must still wait when its lease ends and its server has been put right.",
         read: |basis| {
             let lock = &basis.fleet.lock;
@@ -245,7 +246,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "heartbeats-within-lease",
         formula: "one heartbeat (lock.lease / 3) and a slow network (2s) <= lock.lease",
-        severity: Error,
+        severity: Warning,
         why: "A deploy whose signs of life come later than its lease allows is taken for dead while it works.",
         read: |basis| {
             let lease = basis.fleet.lock.lease;
@@ -255,7 +256,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "bootstrap-within-wait",
         formula: "lock.bootstrap <= lock.wait",
-        severity: Error,
+        severity: Warning,
         why: "A deploy that meets a server which is just booting must outwait its bootstrap.",
         read: |basis| {
             let lock = &basis.fleet.lock;
@@ -269,7 +270,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "start-within-strikes",
         formula: "max(deadline, healthcheck.start_period) <= (watchdog.strikes - 1) x watchdog.interval",
-        severity: Error,
+        severity: Warning,
         why: "A watchdog that loses patience before a service may be up restarts what was only starting.",
         read: |basis| {
             let watchdog = &basis.fleet.watchdog;
@@ -293,14 +294,14 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "stable-outlasts-restarts",
         formula: "three restarts of Docker's (0.7s) <= rolling.stable",
-        severity: Error,
+        severity: Warning,
         why: "A container that crashes at once is restarted within a tenth of a second; only who looks longer sees it crash again.",
         read: |basis| vec![reading(time(THREE_RESTARTS), time(basis.fleet.rolling.stable), &["rolling.stable"])],
     },
     Invariant {
         id: "stable-within-deadline",
         formula: "rolling.stable <= deadline",
-        severity: Error,
+        severity: Warning,
         why: "A service must be able to stay well for as long as is asked before its time is over.",
         read: |basis| {
             let of = |service: &Service| {
@@ -404,8 +405,8 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "slow-start-within-pause",
         formula: "slow_start <= rolling.pause + settle",
-        severity: Warning,
-        why: "While a server's share still grows the others carry more; the next one should not go yet.",
+        severity: Note,
+        why: "While a server's share still grows the others carry more; a deploy waits for its end all the same before the next one goes.",
         read: |basis| {
             let (rolling, drain) = (&basis.fleet.rolling, &basis.fleet.drain);
             groups(basis, |group| {
@@ -423,7 +424,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "rate-sees-a-late-node",
         formula: "targets x nodes (3) / measure.rate <= interval",
-        severity: Error,
+        severity: Warning,
         why: "The smallest gap that these numbers allow is one node that is one check late with one server; a rate that never meets it in that time calls it nothing.",
         read: |basis| {
             let Some(measure) = &basis.fleet.measure else {
@@ -440,7 +441,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "measure-outwaits-check",
         formula: "timeout <= measure.timeout",
-        severity: Error,
+        severity: Warning,
         why: "An answer that is still in time for the balancer must be so for who counts losses.",
         read: |basis| {
             let Some(measure) = &basis.fleet.measure else { return Vec::new() };
@@ -457,7 +458,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "measure-outwaits-request",
         formula: "longest_request <= measure.timeout",
-        severity: Error,
+        severity: Warning,
         why: "A request that is only slow must not be counted as lost.",
         read: |basis| {
             let Some(measure) = &basis.fleet.measure else { return Vec::new() };
@@ -481,7 +482,7 @@ pub static INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "heartbeat-within-deadline",
         formula: "verify.age <= deadline",
-        severity: Error,
+        severity: Warning,
         why: "A heartbeat may be as old as its age allows; a service that may not take that long to show its first one fails without a fault.",
         read: |basis| {
             let of = |service: &Service| match &service.verify {
@@ -526,7 +527,7 @@ fn zones(basis: &Basis<'_>, group: &Group) -> usize {
 
 fn reading(left: Side, right: Side, sources: &[&str]) -> Reading {
     let sources = sources.iter().map(|source| (*source).to_owned()).collect();
-    Reading { subject: String::new(), left, right, equal: true, sources }
+    Reading { subject: String::new(), left, right, unit: Unit::Seconds, equal: true, sources }
 }
 
 fn in_health(group: &Group, key: &str) -> String {

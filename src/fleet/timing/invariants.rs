@@ -10,9 +10,11 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Something should be looked at.
+    /// Good to know; fails nothing.
+    Note,
+    /// A check fails; a deploy says so and goes on.
     Warning,
-    /// Requests may be lost, or a deploy cannot end well.
+    /// Requests may be lost, or a deploy cannot end well: a deploy refuses.
     Error,
 }
 
@@ -37,6 +39,16 @@ impl fmt::Debug for Invariant {
     }
 }
 
+/// What the sides of a relation are counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Targets.
+    Targets,
+}
+
 /// A relation, read for one thing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
@@ -46,6 +58,8 @@ pub struct Reading {
     pub left: Side,
     /// What must be larger.
     pub right: Side,
+    /// What both are counted in.
+    pub unit: Unit,
     /// Whether both may be equal.
     pub equal: bool,
     /// The numbers that it is made of, by key.
@@ -89,7 +103,13 @@ impl Finding {
         self.reading.holds() == Some(false)
     }
 
-    /// Whether it makes a check fail.
+    /// Whether a check fails because of it.
+    #[must_use]
+    pub fn fails_check(&self) -> bool {
+        self.is_broken() && self.invariant.severity >= Severity::Warning
+    }
+
+    /// Whether a deploy is refused because of it.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.is_broken() && self.invariant.severity == Severity::Error
@@ -114,15 +134,20 @@ pub fn findings(basis: &Basis<'_>) -> Vec<Finding> {
     super::catalogue::INVARIANTS.iter().filter(|invariant| enabled(invariant)).flat_map(read).collect()
 }
 
-/// A build for tests may leave one out, to see that its numbers are then found unguarded.
-#[cfg(feature = "without-invariant")]
-fn enabled(invariant: &Invariant) -> bool {
-    std::env::var("HANDOVER_WITHOUT_INVARIANT").as_deref() != Ok(invariant.id)
-}
-
-#[cfg(not(feature = "without-invariant"))]
+#[cfg(not(any(test, feature = "without-invariant")))]
 fn enabled(_: &Invariant) -> bool {
     true
+}
+
+#[cfg(any(test, feature = "without-invariant"))]
+fn enabled(invariant: &Invariant) -> bool {
+    WITHOUT.with_borrow(|without| without.as_deref() != Some(invariant.id))
+}
+
+#[cfg(any(test, feature = "without-invariant"))]
+thread_local! {
+    /// A build for tests may leave one relation out, to see that its numbers are then found unguarded.
+    pub static WITHOUT: std::cell::RefCell<Option<String>> = const { std::cell::RefCell::new(None) };
 }
 
 /// A duration as a side, in seconds.

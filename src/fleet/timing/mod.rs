@@ -7,11 +7,15 @@ mod amount;
 mod basis;
 mod catalogue;
 mod invariants;
+mod page;
 
 pub use amount::Amount;
 pub use basis::{Basis, ComposeService, Side};
 pub use catalogue::INVARIANTS;
-pub use invariants::{Finding, Invariant, Reading, Severity, findings};
+#[cfg(any(test, feature = "without-invariant"))]
+pub use invariants::WITHOUT;
+pub use invariants::{Finding, Invariant, Reading, Severity, Unit, findings};
+pub use page::page;
 
 use super::model::HealthSettings;
 use std::time::Duration;

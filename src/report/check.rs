@@ -1,0 +1,109 @@
+//! What a check found, for people and for machines: relations with both sides, and numbers with what notices when they are wrong.
+
+use super::table;
+use crate::config::Mutation;
+use crate::fleet::timing::{Finding, Side, Unit};
+use serde_json::{Value, json};
+
+/// The relations as a table, each with both sides and its margin, and a sentence where one is broken or not known.
+#[must_use]
+pub fn check_text(findings: &[Finding], compose: &str) -> String {
+    let mut rows = vec![["", "left", "right", "margin", ""].map(ToOwned::to_owned).to_vec()];
+    for finding in findings {
+        let word = match finding.reading.holds() {
+            Some(true) => "holds",
+            Some(false) if finding.fails_check() => "BROKEN",
+            Some(false) => "does not hold",
+            None => "unknown",
+        };
+        let reading = &finding.reading;
+        let margin = reading.margin().map_or_else(|| "?".to_owned(), |margin| shown(margin, reading.unit));
+        rows.push(vec![
+            finding.name(),
+            side(&reading.left, reading.unit),
+            side(&reading.right, reading.unit),
+            margin,
+            word.to_owned(),
+        ]);
+    }
+    let mut out = table(&rows);
+    out.push_str(&format!("\ncompose file: {compose}\n"));
+    for finding in findings {
+        let (id, invariant) = (finding.name(), finding.invariant);
+        match (finding.reading.holds(), finding.reading.unknown()) {
+            (Some(false), _) => {
+                out.push_str(&format!(
+                    "\n{id}: {}\n  {}\n  docs/timing.md#{}\n",
+                    invariant.formula, invariant.why, invariant.id
+                ));
+            }
+            (None, Some(why)) => out.push_str(&format!("\n{id} is not known: {why}\n")),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn side(side: &Side, unit: Unit) -> String {
+    side.value().map_or_else(|| "?".to_owned(), |value| shown(value, unit))
+}
+
+fn shown(value: f64, unit: Unit) -> String {
+    let value = (value * 1000.0).round() / 1000.0;
+    match unit {
+        Unit::Seconds => format!("{value}s"),
+        Unit::Targets => format!("{value}"),
+    }
+}
+
+/// The relations as JSON: `holds` is null where a side is not known.
+#[must_use]
+pub fn findings_json(findings: &[Finding]) -> Vec<Value> {
+    findings.iter().map(finding_json).collect()
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let reading = &finding.reading;
+    let round = |value: f64| (value * 1_000_000.0).round() / 1_000_000.0;
+    json!({
+        "id": finding.invariant.id,
+        "subject": reading.subject,
+        "formula": finding.invariant.formula,
+        "holds": reading.holds(),
+        "left_seconds": reading.left.value().map(round),
+        "right_seconds": reading.right.value().map(round),
+        "margin_seconds": reading.margin().map(round),
+        "unit": reading.unit,
+        "severity": finding.invariant.severity,
+        "why": finding.invariant.why,
+        "unknown": reading.unknown(),
+        "sources": reading.sources,
+        "link": format!("docs/timing.md#{}", finding.invariant.id),
+    })
+}
+
+/// Each number with the wrong values that it was set to and what noticed them.
+#[must_use]
+pub fn mutations_text(mutations: &[Mutation]) -> String {
+    let mut rows = vec![["number", "is", "set to", "noticed by"].map(ToOwned::to_owned).to_vec()];
+    for mutation in mutations {
+        let caught = match (mutation.caught_by.as_slice(), mutation.free) {
+            ([], Some(reason)) => format!("free: {reason}"),
+            ([], None) => "NOTHING".to_owned(),
+            (caught, _) => caught.join(", "),
+        };
+        rows.push(vec![mutation.key.clone(), mutation.from.to_string(), mutation.to.to_string(), caught]);
+    }
+    left_aligned(&rows)
+}
+
+/// The last column holds sentences, so everything stands to the left.
+fn left_aligned(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2)];
+    let line = |row: &Vec<String>| {
+        let cells = widths.iter().zip(row).map(|(width, cell)| format!("{cell:width$}  "));
+        format!("{}{}\n", cells.collect::<String>(), row[3])
+    };
+    rows.iter().map(line).collect()
+}
