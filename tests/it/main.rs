@@ -12,4 +12,5 @@ mod lab;
 mod measure;
 mod peers;
 mod plans;
+mod timing;
 mod world;

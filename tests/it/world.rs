@@ -488,6 +488,12 @@ impl Inner {
         self.sims.get_mut(&server.into()).expect("server").drained = false;
     }
 
+    /// What a script does to a server that knows no balancer: health fails or passes, the app runs or does not.
+    pub fn by_hand(&mut self, server: &ServerName, drained: bool, up: bool) {
+        let sim = self.sims.get_mut(server).expect("server");
+        (sim.drained, sim.up) = (drained, up);
+    }
+
     /// From now on a server does as it says.
     pub fn honest(&mut self, server: &str) {
         self.sims.get_mut(&server.into()).expect("server").lies.clear();
