@@ -26,7 +26,7 @@ SECRET = "s3cr3t-Pa55w0rd"
 
 
 def quick(text):
-    return text.replace('stable = "2s"', 'stable = "1s"').replace('serve = "4s"', 'serve = "0s"').replace('margin = "2s"', 'margin = "1s"')
+    return text.replace('stable = "2s"', 'stable = "1s"').replace('margin = "2s"', 'margin = "1s"')
 
 
 class Attacks(suite.Base):
