@@ -112,8 +112,11 @@ pub(super) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Set each number to wrong values, one at a time, and say what notices
+    /// Ask the balancer and the servers too: where they say otherwise, their numbers count
     #[arg(long)]
+    pub(super) live: bool,
+    /// Set each number to wrong values, one at a time, and say what notices
+    #[arg(long, conflicts_with = "live")]
     pub(super) mutate: bool,
     /// Write the findings as another tool wants them
     #[arg(long, value_name = "FORMAT")]

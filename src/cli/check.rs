@@ -2,11 +2,13 @@
 //! them changed.
 
 use super::args::{CheckArgs, CheckFormat, Global};
-use super::{compose, finish, input};
+use super::{compose, connect, finish, input};
+use crate::clock::Clock;
 use crate::config::{Compose, Loaded, Mutation, mutations};
 use crate::diag::{Exit, Problem};
-use crate::fleet::timing::{Basis, Finding, findings};
-use crate::report::{Format, Notice, Reporter, check_text, findings_json, github, mutations_text, sarif};
+use crate::fleet::timing::{Basis, Finding, Live, findings, live};
+use crate::report::{Format, Notice, Reporter, check_text, findings_json, github, live_text, mutations_text, sarif};
+use crate::rollout::observe;
 use serde_json::{Value, json};
 
 pub(super) async fn run(global: &Global, args: &CheckArgs, reporter: &Reporter) -> u8 {
@@ -22,6 +24,7 @@ pub(super) struct Checked {
     pub(super) compose: compose::Read,
     pub(super) findings: Vec<Finding>,
     pub(super) mutations: Option<Vec<Mutation>>,
+    pub(super) live: Option<Live>,
 }
 
 async fn checked(global: &Global, args: &CheckArgs) -> Result<Checked, Problem> {
@@ -30,8 +33,19 @@ async fn checked(global: &Global, args: &CheckArgs) -> Result<Checked, Problem> 
     #[cfg(feature = "without-invariant")]
     crate::fleet::timing::WITHOUT.set(std::env::var("HANDOVER_WITHOUT_INVARIANT").ok());
     let mutations = args.mutate.then(|| mutations(&loaded, &compose.numbers));
-    let findings = of(&loaded, &compose.numbers);
-    Ok(Checked { loaded, compose, findings, mutations })
+    let live = if args.live { Some(look(&loaded).await?) } else { None };
+    let fleet = live.as_ref().map_or(&loaded.fleet, |live| &live.fleet);
+    let findings = findings(&Basis { fleet, compose: &compose.numbers });
+    Ok(Checked { compose, findings, mutations, live, loaded })
+}
+
+/// Asks everybody and changes nothing.
+async fn look(loaded: &Loaded) -> Result<Live, Problem> {
+    let clock = Clock::start();
+    let ports = connect::fleet(&loaded.fleet, "handover check --live").await?;
+    let snapshot = observe(&ports, &loaded.fleet, &clock).await;
+    connect::close(ports).await;
+    Ok(live(&loaded.fleet, &snapshot))
 }
 
 /// Every relation, read off the files.
@@ -62,6 +76,9 @@ fn tell(args: &CheckArgs, reporter: &Reporter, checked: &Checked) -> u8 {
         Some(CheckFormat::Github) => reporter.result(&github(&notices)),
         None if reporter.format() != Format::Json => {
             reporter.result(&check_text(&checked.findings, &checked.compose.note));
+            if let Some(live) = &checked.live {
+                reporter.result(&live_text(live));
+            }
             if let Some(mutations) = &checked.mutations {
                 reporter.result(&mutations_text(mutations));
             }
@@ -85,6 +102,9 @@ fn json_of(checked: &Checked) -> Value {
         "broken": broken,
         "compose": {"resolved_by": checked.compose.note},
     });
+    if let (Some(live), Some(result)) = (&checked.live, result.as_object_mut()) {
+        result.insert("live".into(), json!({"differences": live.differences, "unknown": live.unknown}));
+    }
     if let (Some(mutations), Some(result)) = (&checked.mutations, result.as_object_mut()) {
         result.insert("mutations".into(), json!(mutations));
         result.insert("unguarded".into(), json!(unguarded(mutations)));
@@ -108,6 +128,11 @@ fn problem(checked: &Checked) -> Option<Problem> {
             many => format!("{many} relations do not hold"),
         });
     }
+    match checked.live.as_ref().map_or(0, |live| live.differences.len()) {
+        0 => {}
+        1 => what.push("one number is not what deploy.toml says".to_owned()),
+        many => what.push(format!("{many} numbers are not what deploy.toml says")),
+    }
     if !unguarded.is_empty() {
         what.push(format!("nothing notices when these numbers are wrong: {}", unguarded.join(", ")));
     }
@@ -123,5 +148,8 @@ fn notices(checked: &Checked) -> Vec<Notice> {
     let of_numbers = broken.map(|finding| Notice::of_finding(finding, |key| checked.loaded.place(key)));
     let unguarded = checked.mutations.iter().flatten().filter(|mutation| mutation.is_unguarded());
     let of_mutations = unguarded.map(|mutation| Notice::of_unguarded(&mutation.key, mutation.place.as_ref()));
-    of_numbers.chain(of_mutations).collect()
+    let differences = checked.live.iter().flat_map(|live| &live.differences);
+    let of_live =
+        differences.map(|difference| Notice::of_difference(difference, checked.loaded.place(&difference.key).as_ref()));
+    of_numbers.chain(of_live).chain(of_mutations).collect()
 }

@@ -2,8 +2,9 @@
 
 use super::table;
 use crate::config::Mutation;
-use crate::fleet::timing::{Finding, Side, Unit};
+use crate::fleet::timing::{Difference, Finding, Live, Side, Unit};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The relations as a table, each with both sides and its margin, and a sentence where one is broken or not known.
 #[must_use]
@@ -28,18 +29,20 @@ pub fn check_text(findings: &[Finding], compose: &str) -> String {
     }
     let mut out = table(&rows);
     out.push_str(&format!("\ncompose file: {compose}\n"));
+    let mut unknown: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for finding in findings {
         let (id, invariant) = (finding.name(), finding.invariant);
         match (finding.reading.holds(), finding.reading.unknown()) {
             (Some(false), _) => {
-                out.push_str(&format!(
-                    "\n{id}: {}\n  {}\n  docs/timing.md#{}\n",
-                    invariant.formula, invariant.why, invariant.id
-                ));
+                let (formula, why, anchor) = (invariant.formula, invariant.why, invariant.id);
+                out.push_str(&format!("\n{id}: {formula}\n  {why}\n  docs/timing.md#{anchor}\n"));
             }
-            (None, Some(why)) => out.push_str(&format!("\n{id} is not known: {why}\n")),
+            (None, Some(why)) => unknown.entry(why).or_default().push(id),
             _ => {}
         }
+    }
+    for (why, names) in unknown {
+        out.push_str(&format!("\nnot known: {why}: {}\n", names.join(", ")));
     }
     out
 }
@@ -80,6 +83,23 @@ fn finding_json(finding: &Finding) -> Value {
         "sources": reading.sources,
         "link": format!("docs/timing.md#{}", finding.invariant.id),
     })
+}
+
+/// Where the balancer or a server says otherwise than the file, and what could not be learnt.
+#[must_use]
+pub fn live_text(live: &Live) -> String {
+    let mut out = String::new();
+    for difference in &live.differences {
+        let Difference { key, file, live, says } = difference;
+        out.push_str(&format!("{key}: deploy.toml says {file}, {says} says {live}\n"));
+    }
+    if live.differences.is_empty() {
+        out.push_str("nothing that was learnt is otherwise than deploy.toml says\n");
+    }
+    for unknown in &live.unknown {
+        out.push_str(&format!("not learnt: {unknown}\n"));
+    }
+    out
 }
 
 /// Each number with the wrong values that it was set to and what noticed them.

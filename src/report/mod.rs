@@ -10,7 +10,7 @@ mod progress;
 mod table;
 mod text;
 
-pub use check::{check_text, findings_json, mutations_text};
+pub use check::{check_text, findings_json, live_text, mutations_text};
 pub use measured::measured_text;
 pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};

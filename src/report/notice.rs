@@ -2,7 +2,7 @@
 //! workflow commands.
 
 use crate::config::Place;
-use crate::fleet::timing::Finding;
+use crate::fleet::timing::{Difference, Finding};
 use serde_json::{Value, json};
 
 /// How much it matters.
@@ -54,6 +54,14 @@ impl Notice {
         let level = if finding.fails_check() { Level::Error } else { Level::Warning };
         let place = reading.sources.iter().rev().find_map(|key| place_of(key));
         Self { rule: finding.invariant.id.to_owned(), level, place: place.as_ref().map(position), text }
+    }
+
+    /// A number that is not what the file says.
+    #[must_use]
+    pub fn of_difference(difference: &Difference, place: Option<&Place>) -> Self {
+        let Difference { key, file, live, says } = difference;
+        let text = format!("{key}: deploy.toml says {file}, {says} says {live}");
+        Self { rule: "live-differs".to_owned(), level: Level::Error, place: place.map(position), text }
     }
 
     /// A number that nothing guards.

@@ -85,3 +85,54 @@ async fn a_group_that_is_not_there_is_refused_by_name() {
     let error = alb.observe(&GroupName::new("nobody")).await.expect_err("no such group");
     assert!(matches!(&error, BalancerError::Refused(text) if text.contains("TargetGroupNotFound")), "{error:?}");
 }
+
+/// `handover check --live` as a user runs it, with servers that cannot be reached.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_check_reads_the_balancers_own_numbers_and_says_what_it_could_not_learn() {
+    let spec = serde_json::json!({"groups": [{"name": "mythex-api", "port": 8080, "path": "/health", "interval": 30, "timeout": 2,
+        "unhealthy": 2, "healthy": 2, "deregistration_delay": 30, "targets": []}]});
+    let spec: StandaloneSpec = serde_json::from_value(spec).expect("a spec");
+    let lab = standalone(spec).await.expect("a balancer");
+    let endpoint = format!("endpoint = {:?}\n\n[[balancer.group]]", lab.balancer.endpoint());
+    let mut text = include_str!("../../deploy.toml").replace("[[balancer.group]]", &endpoint);
+    for n in 1..=3 {
+        text = text.replace(&format!("\"deploy@web-{n}\""), &format!("\"deploy@127.0.0.{n}\""));
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, text) in
+        [("deploy.toml", text.as_str()), ("ssh", "Host *\n  Port 9\n"), ("compose.yaml", "services: {}\n")]
+    {
+        std::fs::write(dir.path().join(name), text).expect("written");
+    }
+    let folder = dir.path().to_owned();
+    let ran = tokio::task::spawn_blocking(move || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_handover"))
+            .args(["check", "--live", "--output", "json"])
+            .current_dir(folder)
+            .envs([
+                ("HANDOVER_SSH_CONFIG", "ssh"),
+                ("AWS_ACCESS_KEY_ID", "x"),
+                ("AWS_SECRET_ACCESS_KEY", "x"),
+                ("NO_PROXY", "*"),
+            ])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("it runs")
+    });
+    let output = ran.await.expect("it ends");
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let json: serde_json::Value = serde_json::from_str(out.lines().last().unwrap_or_default()).expect("a summary");
+    assert_eq!(json["exit"], 4, "{json}");
+    let differences = json["live"]["differences"].as_array().cloned().unwrap_or_default();
+    let told: Vec<_> =
+        differences.iter().map(|row| (row["key"].as_str(), row["file"].as_str(), row["live"].as_str())).collect();
+    assert_eq!(told, [(Some("balancer.group.mythex-api.health.interval"), Some("5s"), Some("30s"))], "{json}");
+    let serve = json["invariants"].as_array().and_then(|rows| rows.iter().find(|row| row["id"] == "serve-covers-out"));
+    assert_eq!(
+        serve.map(|row| (&row["holds"], &row["left_seconds"])),
+        Some((&false.into(), &60.0.into())),
+        "live numbers count"
+    );
+    let unknown = json["live"]["unknown"].as_array().map(Vec::len);
+    assert_eq!(unknown, Some(3), "no server could be reached, and that is said: {json}");
+}

@@ -7,6 +7,7 @@ mod amount;
 mod basis;
 mod catalogue;
 mod invariants;
+mod live;
 mod page;
 
 pub use amount::Amount;
@@ -15,6 +16,7 @@ pub use catalogue::INVARIANTS;
 #[cfg(any(test, feature = "without-invariant"))]
 pub use invariants::WITHOUT;
 pub use invariants::{Finding, Invariant, Reading, Severity, Unit, findings};
+pub use live::{Difference, Live, live};
 pub use page::page;
 
 use super::model::HealthSettings;
