@@ -2,6 +2,7 @@
 
 mod access_log;
 mod args;
+pub mod compose;
 mod connect;
 mod deploy;
 mod finish;
