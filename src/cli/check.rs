@@ -4,7 +4,7 @@
 use super::args::{CheckArgs, CheckFormat, Global};
 use super::{compose, connect, finish, input};
 use crate::clock::Clock;
-use crate::config::{Compose, Loaded, Mutation, mutations};
+use crate::config::{Compose, Loaded, Mutation, Place, Severity, mutations};
 use crate::diag::{Exit, Problem};
 use crate::fleet::timing::{Basis, Finding, Live, findings, live};
 use crate::report::{Format, Notice, Reporter, check_text, findings_json, github, live_text, mutations_text, sarif};
@@ -29,13 +29,13 @@ pub(super) struct Checked {
 
 async fn checked(global: &Global, args: &CheckArgs) -> Result<Checked, Problem> {
     let loaded = input::load(global)?;
-    let compose = compose::read(&loaded).await;
+    let compose = compose::read(global, &loaded).await;
     #[cfg(feature = "without-invariant")]
     crate::fleet::timing::WITHOUT.set(std::env::var("HANDOVER_WITHOUT_INVARIANT").ok());
-    let mutations = args.mutate.then(|| mutations(&loaded, &compose.numbers));
+    let mutations = args.mutate.then(|| mutations(&loaded, &compose.numbers.services));
     let live = if args.live { Some(look(&loaded).await?) } else { None };
     let fleet = live.as_ref().map_or(&loaded.fleet, |live| &live.fleet);
-    let findings = findings(&Basis { fleet, compose: &compose.numbers });
+    let findings = findings(&Basis { fleet, compose: &compose.numbers.services });
     Ok(Checked { compose, findings, mutations, live, loaded })
 }
 
@@ -55,11 +55,12 @@ pub(super) fn of(loaded: &Loaded, compose: &Compose) -> Vec<Finding> {
 
 /// The check that a plan and a deploy begin with: what is an error refuses, what is a warning is returned to be said. Capacity
 /// is left to the guard, which counts the balancer's own word.
-pub(super) async fn gate(loaded: &Loaded) -> Result<Vec<String>, Problem> {
-    let compose = compose::read(loaded).await;
-    let broken = of(loaded, &compose.numbers).into_iter().filter(|f| f.fails_check() && f.invariant.id != "capacity");
+pub(super) async fn gate(global: &Global, loaded: &Loaded) -> Result<Vec<String>, Problem> {
+    let compose = compose::read(global, loaded).await;
+    let broken =
+        of(loaded, &compose.numbers.services).into_iter().filter(|f| f.fails_check() && f.invariant.id != "capacity");
     let (errors, warnings): (Vec<Finding>, Vec<Finding>) = broken.partition(Finding::is_error);
-    let says = |finding: &Finding| Notice::of_finding(finding, |key| loaded.place(key)).line();
+    let says = |finding: &Finding| Notice::of_finding(finding, |key| place_of(loaded, &compose, key)).line();
     if errors.is_empty() {
         return Ok(warnings.iter().map(says).collect());
     }
@@ -75,7 +76,10 @@ fn tell(args: &CheckArgs, reporter: &Reporter, checked: &Checked) -> u8 {
         Some(CheckFormat::Sarif) => reporter.result(&format!("{:#}", sarif(&notices))),
         Some(CheckFormat::Github) => reporter.result(&github(&notices)),
         None if reporter.format() != Format::Json => {
-            reporter.result(&check_text(&checked.findings, &checked.compose.note));
+            reporter.result(&check_text(&checked.findings, &checked.compose.numbers.by));
+            for finding in &checked.compose.lint {
+                reporter.result(&Notice::from(finding).line());
+            }
             if let Some(live) = &checked.live {
                 reporter.result(&live_text(live));
             }
@@ -97,10 +101,11 @@ fn tell(args: &CheckArgs, reporter: &Reporter, checked: &Checked) -> u8 {
 
 fn json_of(checked: &Checked) -> Value {
     let broken = checked.findings.iter().filter(|finding| finding.is_broken()).count();
+    let lint: Vec<Value> = checked.compose.lint.iter().map(|finding| Notice::from(finding).json()).collect();
     let mut result = json!({
         "invariants": findings_json(&checked.findings),
         "broken": broken,
-        "compose": {"resolved_by": checked.compose.note},
+        "compose": {"resolved_by": checked.compose.numbers.by, "lint": lint, "unresolved": checked.compose.numbers.unresolved()},
     });
     if let (Some(live), Some(result)) = (&checked.live, result.as_object_mut()) {
         result.insert("live".into(), json!({"differences": live.differences, "unknown": live.unknown}));
@@ -128,6 +133,11 @@ fn problem(checked: &Checked) -> Option<Problem> {
             many => format!("{many} relations do not hold"),
         });
     }
+    match checked.compose.lint.iter().filter(|finding| finding.severity == Severity::Error).count() {
+        0 => {}
+        1 => what.push("one hazard in the compose file".to_owned()),
+        many => what.push(format!("{many} hazards in the compose file")),
+    }
     match checked.live.as_ref().map_or(0, |live| live.differences.len()) {
         0 => {}
         1 => what.push("one number is not what deploy.toml says".to_owned()),
@@ -142,14 +152,21 @@ fn problem(checked: &Checked) -> Option<Problem> {
     Some(Problem::new(Exit::Refused, what.join("; ")).hint("docs/timing.md says what each relation is for"))
 }
 
+/// Where a number stands, in deploy.toml or the compose file.
+fn place_of(loaded: &Loaded, compose: &compose::Read, key: &str) -> Option<Place> {
+    loaded.place(key).or_else(|| compose.numbers.place(key).cloned())
+}
+
 /// What stands at a line of a file, for whoever shows files with remarks.
 fn notices(checked: &Checked) -> Vec<Notice> {
     let broken = checked.findings.iter().filter(|finding| finding.is_broken());
-    let of_numbers = broken.map(|finding| Notice::of_finding(finding, |key| checked.loaded.place(key)));
+    let of_numbers =
+        broken.map(|finding| Notice::of_finding(finding, |key| place_of(&checked.loaded, &checked.compose, key)));
     let unguarded = checked.mutations.iter().flatten().filter(|mutation| mutation.is_unguarded());
     let of_mutations = unguarded.map(|mutation| Notice::of_unguarded(&mutation.key, mutation.place.as_ref()));
+    let of_compose = checked.compose.lint.iter().map(Notice::from);
     let differences = checked.live.iter().flat_map(|live| &live.differences);
     let of_live =
         differences.map(|difference| Notice::of_difference(difference, checked.loaded.place(&difference.key).as_ref()));
-    of_numbers.chain(of_live).chain(of_mutations).collect()
+    of_numbers.chain(of_compose).chain(of_live).chain(of_mutations).collect()
 }

@@ -69,7 +69,7 @@ async fn order(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Resul
         offline: false,
     };
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
-    plan::say_warnings(reporter, check::gate(&loaded).await?);
+    plan::say_warnings(reporter, check::gate(global, &loaded).await?);
     if options.allow_downtime {
         confirm(global, "requests will be lost where the guard would refuse; go on?")?;
     }

@@ -3,7 +3,7 @@
 mod access_log;
 mod args;
 mod check;
-mod compose;
+pub mod compose;
 mod connect;
 mod deploy;
 mod finish;

@@ -32,7 +32,7 @@ pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -
 }
 
 async fn planned(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<Plan, Problem> {
-    say_warnings(reporter, check::gate(&input::load(global)?).await?);
+    say_warnings(reporter, check::gate(global, &input::load(global)?).await?);
     if args.offline { offline(global, args) } else { live(global, args, reporter).await }
 }
 

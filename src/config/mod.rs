@@ -21,7 +21,10 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use compose::compose_text_problems;
+pub use compose::{
+    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, OF_THE_SERVER, ServiceNumbers,
+    compose_text_problems, lint_page,
+};
 pub use docs::{reference, schema};
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;

@@ -1,7 +1,7 @@
 //! A remark at a line of a file, as editors, code hosts and pipelines want it: a plain line, JSON, SARIF 2.1.0 or GitHub's
 //! workflow commands.
 
-use crate::config::Place;
+use crate::config::{LintFinding, Place, Severity};
 use crate::fleet::timing::{Difference, Finding};
 use serde_json::{Value, json};
 
@@ -87,6 +87,14 @@ impl Notice {
         let (file, line, column) =
             self.place.clone().map_or((None, None, None), |(f, l, c)| (Some(f), Some(l), Some(c)));
         json!({"rule": self.rule, "level": self.level.word(), "file": file, "line": line, "column": column, "text": self.text})
+    }
+}
+
+impl From<&LintFinding> for Notice {
+    fn from(finding: &LintFinding) -> Self {
+        let level = if finding.severity == Severity::Error { Level::Error } else { Level::Warning };
+        let text = format!("{}; {}", finding.text, finding.hint);
+        Self { rule: finding.id.to_owned(), level, place: Some(position(&finding.place)), text }
     }
 }
 

@@ -5,6 +5,7 @@ mod alb;
 mod architecture;
 mod attacks;
 mod cli;
+mod compose;
 mod deploys;
 mod docs;
 mod haproxy;

@@ -30,6 +30,22 @@ pub fn config_pass_one(app: &str, file: &Path) -> CommandLine {
     compose(app, file).args(PATHS_AS_THEY_ARE).args(["--no-interpolate"])
 }
 
+/// The first pass by another Compose than the engine's own plugin, for who only wants to know what a file says.
+#[must_use]
+pub fn config_asked(tool: &[&str], app: &str, file: &Path) -> CommandLine {
+    CommandLine::new(tool.iter().copied())
+        .args(["--env-file", NO_FILE, "--project-name", app, "--file"])
+        .args([file.to_string_lossy()])
+        .args(PATHS_AS_THEY_ARE)
+        .args(["--no-interpolate"])
+}
+
+/// The version of a Compose.
+#[must_use]
+pub fn version_asked(tool: &[&str]) -> CommandLine {
+    CommandLine::new(tool.iter().copied()).args(["version", "--short"])
+}
+
 /// The second pass: variables put in, images pinned to what the registry says now.
 #[must_use]
 pub fn config_pass_two(app: &str, file: &Path) -> CommandLine {
@@ -182,6 +198,13 @@ mod tests {
             ["docker", "compose", "--env-file", "/dev/null", "--project-name", "mythex", "stop"]
         );
         assert!(!down("mythex").argv.contains(&"--file".to_owned()));
+    }
+
+    #[test]
+    fn who_is_asked_what_a_file_says_is_asked_as_publishing_asks() {
+        let asked = config_asked(&["docker", "compose"], "mythex", Path::new("c.yaml"));
+        assert_eq!(asked, config_pass_one("mythex", Path::new("c.yaml")));
+        assert_eq!(version_asked(&["docker", "compose"]), version());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The one look at a compose file's text: a writable relative bind mount, which would lie inside a release's folder and be
+//! The first look at a compose file's text: a writable relative bind mount, which would lie inside a release's folder and be
 //! lost or shared with the next release.
 //!
 //! It may know no YAML: it sees the usual ways to write one and no others (no anchors, no flow style over several lines). The
 //! resolved file is looked at again where Compose itself has read it.
 
-use super::problem::{Place, Problem, Source};
+use crate::config::problem::{Place, Problem, Source};
 use std::ops::Range;
 use std::sync::Arc;
 
