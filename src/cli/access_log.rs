@@ -3,7 +3,7 @@
 mod data;
 mod text;
 
-use super::args::{AccessLogArgs, Global};
+use super::args::MeasureArgs;
 use super::finish;
 use crate::clock::Stamp;
 use crate::diag::{Exit, Problem};
@@ -24,14 +24,14 @@ struct Found {
     sums: (Side, Side),
 }
 
-pub(super) fn run(_: &Global, args: &AccessLogArgs, reporter: &Reporter) -> u8 {
+pub(super) fn run(args: &MeasureArgs, reporter: &Reporter) -> u8 {
     let found = match look(args, reporter.format()) {
         Ok(found) => found,
         Err(problem) => return finish::refused(reporter, &problem),
     };
     let (problem, notes) = (found.problem(), found.notes());
     let known = found.tally.records > 0 || found.reading.lines() == 0;
-    if args.csv {
+    if args.log.csv {
         notes.iter().for_each(|note| reporter.note(note));
         found.warn_of_broken_lines(reporter);
         if known {
@@ -44,7 +44,7 @@ pub(super) fn run(_: &Global, args: &AccessLogArgs, reporter: &Reporter) -> u8 {
     finish::ended(reporter, problem.as_ref(), &result)
 }
 
-fn look(args: &AccessLogArgs, format: Format) -> Result<Found, Problem> {
+fn look(MeasureArgs { log: args, health_path, .. }: &MeasureArgs, format: Format) -> Result<Found, Problem> {
     let wrong = |message: &str| Problem::new(Exit::Usage, message);
     let window = Window { from: args.from, to: args.to };
     if args.csv && format == Format::Json {
@@ -60,7 +60,7 @@ fn look(args: &AccessLogArgs, format: Format) -> Result<Found, Problem> {
         wrong(&missing.join("\n"))
             .hint("nothing was read; --access-log takes files, folders with *.log or *.gz, and - for stdin")
     })?;
-    let mut tally = Tally::new(Rules { window, health_paths: args.health_path.clone() });
+    let mut tally = Tally::new(Rules { window, health_paths: health_path.clone() });
     let reading = read(&inputs.files, &mut tally);
     let sums = tally.sums();
     Ok(Found { tally, reading, left_out: inputs.left_out, sums })

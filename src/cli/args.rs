@@ -177,6 +177,9 @@ pub(super) struct MeasureArgs {
     /// What to ask
     #[arg(value_name = "URL", required_unless_present = "access_log", conflicts_with = "access_log")]
     pub(super) url: Option<String>,
+    /// A health endpoint that answers 503 while its server drains: such an answer of the app is a drain signal
+    #[arg(long, value_name = "PATH", value_parser = health_path)]
+    pub(super) health_path: Vec<String>,
     #[command(flatten)]
     pub(super) live: LiveArgs,
     #[command(flatten)]
@@ -205,9 +208,6 @@ pub(super) struct LiveArgs {
     /// Send this header, too
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub(super) header: Vec<String>,
-    /// Count the app's 503 as a drain signal where the URL asks this path
-    #[arg(long, value_name = "PATH", requires = "url")]
-    pub(super) health_path: Vec<String>,
     /// Connect to this IP address, or address with port, instead of the host's own; several in turn
     #[arg(long, value_name = "ADDRESS", requires = "url")]
     pub(super) connect: Vec<String>,
@@ -225,9 +225,6 @@ pub(super) struct AccessLogArgs {
     /// When the deploy was over: requests that came then or later are not the deploy's
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "access_log", conflicts_with = "url")]
     pub(super) to: Option<i64>,
-    /// A health endpoint that answers 503 while its server drains
-    #[arg(long, value_name = "PATH", value_parser = health_path, requires = "access_log", conflicts_with = "url")]
-    pub(super) health_path: Vec<String>,
     /// Write the counts as CSV: a row for each side of the window, target, class and cause
     #[arg(long, requires = "access_log", conflicts_with = "url")]
     pub(super) csv: bool,
