@@ -30,7 +30,7 @@ pub(super) fn run(args: &MeasureArgs, reporter: &Reporter) -> u8 {
         Err(problem) => return finish::refused(reporter, &problem),
     };
     let (problem, notes) = (found.problem(), found.notes());
-    let known = found.tally.records > 0 || found.reading.lines() == 0;
+    let known = found.tally.records > 0;
     if args.log.csv {
         notes.iter().for_each(|note| reporter.note(note));
         found.warn_of_broken_lines(reporter);
@@ -88,7 +88,12 @@ impl Found {
                     .output(if self.tally.records == 0 { self.broken_lines() } else { Vec::new() }),
             );
         }
-        if self.tally.records == 0 && self.reading.lines() > 0 {
+        if self.reading.lines() == 0 {
+            let hint =
+                "AWS writes no empty files: was the log fetched? Best-effort as they are, an empty one proves nothing";
+            return Some(Problem::new(Exit::Usage, "the log is empty: nothing is known of any request").hint(hint));
+        }
+        if self.tally.records == 0 {
             let message = format!("none of the {} lines is one of an ALB's access log", self.reading.lines());
             let hint = "other logs (connection, health check, Classic or Network Load Balancer) have other fields";
             return Some(Problem::new(Exit::Usage, message).hint(hint).output(self.broken_lines()));
@@ -121,12 +126,7 @@ impl Found {
     fn notes(&self) -> Vec<String> {
         let (tally, mut notes) = (&self.tally, Vec::new());
         let window = tally.window();
-        if self.reading.lines() == 0 {
-            notes.push(
-                "the log is empty. AWS writes access logs on a best-effort basis: an empty one proves nothing"
-                    .to_owned(),
-            );
-        } else if tally.records > 0 && window.given() && self.sums.0.requests.total == 0 {
+        if tally.records > 0 && window.given() && self.sums.0.requests.total == 0 {
             notes.push("no request of the log came in the window: that proves nothing".to_owned());
         }
         if let Some((first, last)) = tally.span {
