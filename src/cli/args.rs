@@ -191,25 +191,25 @@ pub(super) struct MeasureArgs {
 #[command(next_help_heading = "Live")]
 pub(super) struct LiveArgs {
     /// Send so many requests a second, whatever becomes of them [default: 20]
-    #[arg(long, value_name = "N", requires = "url", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", requires = "url", conflicts_with = "access_log", allow_negative_numbers = true)]
     pub(super) rate: Option<f64>,
     /// End after so long; without it, Ctrl-C ends it
-    #[arg(long = "for", value_name = "DURATION", requires = "url", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", requires = "url", conflicts_with = "access_log", value_parser = parse_duration)]
     pub(super) length: Option<Duration>,
     /// Count what has no whole answer by then as lost [default: 10s]
-    #[arg(long, value_name = "DURATION", requires = "url", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", requires = "url", conflicts_with = "access_log", value_parser = parse_duration)]
     pub(super) timeout: Option<Duration>,
     /// Speak HTTP/2 and nothing else
-    #[arg(long, requires = "url")]
+    #[arg(long, requires = "url", conflicts_with = "access_log")]
     pub(super) http2: bool,
     /// Trust the certificates in this PEM file instead of the machine's own
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE", requires = "url", conflicts_with = "access_log")]
     pub(super) ca: Option<PathBuf>,
     /// Send this header, too
-    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    #[arg(long, value_name = "NAME: VALUE", requires = "url", conflicts_with = "access_log")]
     pub(super) header: Vec<String>,
     /// Connect to this IP address, or address with port, instead of the host's own; several in turn
-    #[arg(long, value_name = "ADDRESS", requires = "url")]
+    #[arg(long, value_name = "ADDRESS", requires = "url", conflicts_with = "access_log")]
     pub(super) connect: Vec<String>,
 }
 
