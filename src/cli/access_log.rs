@@ -3,7 +3,7 @@
 mod data;
 mod text;
 
-use super::args::{AccessLogArgs, Global};
+use super::args::MeasureArgs;
 use super::finish;
 use crate::clock::Stamp;
 use crate::diag::{Exit, Problem};
@@ -24,14 +24,14 @@ struct Found {
     sums: (Side, Side),
 }
 
-pub(super) fn run(_: &Global, args: &AccessLogArgs, reporter: &Reporter) -> u8 {
+pub(super) fn run(args: &MeasureArgs, reporter: &Reporter) -> u8 {
     let found = match look(args, reporter.format()) {
         Ok(found) => found,
         Err(problem) => return finish::refused(reporter, &problem),
     };
     let (problem, notes) = (found.problem(), found.notes());
-    let known = found.tally.records > 0 || found.reading.lines() == 0;
-    if args.csv {
+    let known = found.tally.records > 0;
+    if args.log.csv {
         notes.iter().for_each(|note| reporter.note(note));
         found.warn_of_broken_lines(reporter);
         if known {
@@ -44,7 +44,7 @@ pub(super) fn run(_: &Global, args: &AccessLogArgs, reporter: &Reporter) -> u8 {
     finish::ended(reporter, problem.as_ref(), &result)
 }
 
-fn look(args: &AccessLogArgs, format: Format) -> Result<Found, Problem> {
+fn look(MeasureArgs { log: args, health_path, .. }: &MeasureArgs, format: Format) -> Result<Found, Problem> {
     let wrong = |message: &str| Problem::new(Exit::Usage, message);
     let window = Window { from: args.from, to: args.to };
     if args.csv && format == Format::Json {
@@ -60,7 +60,7 @@ fn look(args: &AccessLogArgs, format: Format) -> Result<Found, Problem> {
         wrong(&missing.join("\n"))
             .hint("nothing was read; --access-log takes files, folders with *.log or *.gz, and - for stdin")
     })?;
-    let mut tally = Tally::new(Rules { window, health_paths: args.health_path.clone() });
+    let mut tally = Tally::new(Rules { window, health_paths: health_path.clone() });
     let reading = read(&inputs.files, &mut tally);
     let sums = tally.sums();
     Ok(Found { tally, reading, left_out: inputs.left_out, sums })
@@ -88,7 +88,12 @@ impl Found {
                     .output(if self.tally.records == 0 { self.broken_lines() } else { Vec::new() }),
             );
         }
-        if self.tally.records == 0 && self.reading.lines() > 0 {
+        if self.reading.lines() == 0 {
+            let hint =
+                "AWS writes no empty files: was the log fetched? Best-effort as they are, an empty one proves nothing";
+            return Some(Problem::new(Exit::Usage, "the log is empty: nothing is known of any request").hint(hint));
+        }
+        if self.tally.records == 0 {
             let message = format!("none of the {} lines is one of an ALB's access log", self.reading.lines());
             let hint = "other logs (connection, health check, Classic or Network Load Balancer) have other fields";
             return Some(Problem::new(Exit::Usage, message).hint(hint).output(self.broken_lines()));
@@ -121,12 +126,7 @@ impl Found {
     fn notes(&self) -> Vec<String> {
         let (tally, mut notes) = (&self.tally, Vec::new());
         let window = tally.window();
-        if self.reading.lines() == 0 {
-            notes.push(
-                "the log is empty. AWS writes access logs on a best-effort basis: an empty one proves nothing"
-                    .to_owned(),
-            );
-        } else if tally.records > 0 && window.given() && self.sums.0.requests.total == 0 {
+        if tally.records > 0 && window.given() && self.sums.0.requests.total == 0 {
             notes.push("no request of the log came in the window: that proves nothing".to_owned());
         }
         if let Some((first, last)) = tally.span {

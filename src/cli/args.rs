@@ -200,6 +200,9 @@ pub(super) struct MeasureArgs {
     /// What to ask
     #[arg(value_name = "URL", required_unless_present = "access_log", conflicts_with = "access_log")]
     pub(super) url: Option<String>,
+    /// A health endpoint that answers 503 while its server drains: such an answer of the app is a drain signal
+    #[arg(long, value_name = "PATH", value_parser = health_path)]
+    pub(super) health_path: Vec<String>,
     #[command(flatten)]
     pub(super) live: LiveArgs,
     #[command(flatten)]
@@ -211,28 +214,25 @@ pub(super) struct MeasureArgs {
 #[command(next_help_heading = "Live")]
 pub(super) struct LiveArgs {
     /// Send so many requests a second, whatever becomes of them [default: 20]
-    #[arg(long, value_name = "N", requires = "url", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", requires = "url", conflicts_with = "access_log", allow_negative_numbers = true)]
     pub(super) rate: Option<f64>,
     /// End after so long; without it, Ctrl-C ends it
-    #[arg(long = "for", value_name = "DURATION", requires = "url", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", requires = "url", conflicts_with = "access_log", value_parser = parse_duration)]
     pub(super) length: Option<Duration>,
     /// Count what has no whole answer by then as lost [default: 10s]
-    #[arg(long, value_name = "DURATION", requires = "url", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", requires = "url", conflicts_with = "access_log", value_parser = parse_duration)]
     pub(super) timeout: Option<Duration>,
     /// Speak HTTP/2 and nothing else
-    #[arg(long, requires = "url")]
+    #[arg(long, requires = "url", conflicts_with = "access_log")]
     pub(super) http2: bool,
     /// Trust the certificates in this PEM file instead of the machine's own
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE", requires = "url", conflicts_with = "access_log")]
     pub(super) ca: Option<PathBuf>,
     /// Send this header, too
-    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    #[arg(long, value_name = "NAME: VALUE", requires = "url", conflicts_with = "access_log")]
     pub(super) header: Vec<String>,
-    /// Count the app's 503 as a drain signal where the URL asks this path
-    #[arg(long, value_name = "PATH", requires = "url")]
-    pub(super) health_path: Vec<String>,
     /// Connect to this IP address, or address with port, instead of the host's own; several in turn
-    #[arg(long, value_name = "ADDRESS", requires = "url")]
+    #[arg(long, value_name = "ADDRESS", requires = "url", conflicts_with = "access_log")]
     pub(super) connect: Vec<String>,
 }
 
@@ -248,9 +248,6 @@ pub(super) struct AccessLogArgs {
     /// When the deploy was over: requests that came then or later are not the deploy's
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "access_log", conflicts_with = "url")]
     pub(super) to: Option<i64>,
-    /// A health endpoint that answers 503 while its server drains
-    #[arg(long, value_name = "PATH", value_parser = health_path, requires = "access_log", conflicts_with = "url")]
-    pub(super) health_path: Vec<String>,
     /// Write the counts as CSV: a row for each side of the window, target, class and cause
     #[arg(long, requires = "access_log", conflicts_with = "url")]
     pub(super) csv: bool,

@@ -1,6 +1,6 @@
 //! `handover measure URL`: what becomes of requests sent beside any tool's deploys. It reads no deploy.toml.
 
-use super::args::{LiveArgs, MeasureArgs};
+use super::args::MeasureArgs;
 use super::finish;
 use super::marks::{self, Said};
 use super::signals::Signals;
@@ -58,7 +58,7 @@ fn begin(args: &MeasureArgs, clock: Clock) -> Result<Begun, Problem> {
     let site = Site::parse(&url).map_err(|error| {
         usage(error.to_string()).hint("write it like `handover measure https://shop.example/version`")
     })?;
-    let options = options(&args.live, &site)?;
+    let options = options(args, &site)?;
     let addresses = args.live.connect.iter().map(|text| address(text, site.port)).collect::<Result<Vec<_>, _>>()?;
     let target = Target { url: url.clone(), addresses: Some(addresses).filter(|named| !named.is_empty()) };
     let (signals, marks) = (Signals::listen()?, marks::listen()?);
@@ -71,7 +71,8 @@ fn usage(message: impl Into<String>) -> Problem {
     Problem::new(Exit::Usage, message)
 }
 
-fn options(live: &LiveArgs, site: &Site) -> Result<ProberOptions, Problem> {
+fn options(args: &MeasureArgs, site: &Site) -> Result<ProberOptions, Problem> {
+    let live = &args.live;
     let rate = live.rate.unwrap_or(RATE);
     if !(LEAST_A_SECOND..=MOST_A_SECOND).contains(&rate) {
         let between = format!("it must be between {LEAST_A_SECOND} and {MOST_A_SECOND}, requests a second");
@@ -79,9 +80,6 @@ fn options(live: &LiveArgs, site: &Site) -> Result<ProberOptions, Problem> {
     }
     let timeout = within("--timeout", live.timeout.unwrap_or(TIMEOUT), LONGEST_TIMEOUT)?;
     let length = live.length.map(|length| within("--for", length, LONGEST)).transpose()?;
-    if let Some(path) = live.health_path.iter().find(|path| !path.starts_with('/')) {
-        return Err(usage(format!("--health-path {path}: a path begins with `/`")));
-    }
     let ca = live.ca.as_ref().map(|file| {
         if !site.tls {
             return Err(
@@ -96,7 +94,7 @@ fn options(live: &LiveArgs, site: &Site) -> Result<ProberOptions, Problem> {
     Ok(ProberOptions {
         rate,
         timeout,
-        health_paths: live.health_path.clone(),
+        health_paths: args.health_path.clone(),
         http2: live.http2,
         ca: ca.transpose()?,
         headers: headers(&live.header)?,

@@ -90,7 +90,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
-        Command::Measure(args) if args.url.is_none() => access_log::run(&cli.global, &args.log, &reporter),
+        Command::Measure(args) if args.url.is_none() => access_log::run(&args, &reporter),
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,
         Command::Schema => {
             reporter.result(&format!("{:#}", crate::config::schema()));
@@ -102,5 +102,16 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         }
         Command::LabBalancer(args) => lab::balancer(&args, &reporter).await,
         Command::LabService(_) => Exit::Failed.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_arguments_of_a_command_contradict_each_other() {
+        Cli::command().debug_assert();
     }
 }

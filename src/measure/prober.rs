@@ -347,7 +347,7 @@ async fn one(shared: Arc<Shared>, number: u64, due: Stamp, mut stage: watch::Rec
     shared.tally().sending(due, sent);
     let mut seen = Seen::default();
     let asked = tokio::select! {
-        asked = tokio::time::timeout(shared.timeout, ask(&shared, number, &mut seen)) => asked.ok(),
+        asked = patiently(shared.timeout, ask(&shared, number, &mut seen)) => asked,
         _ = stage.wait_for(|stage| *stage == Stage::GivesUp) => Some(Ok((Outcome::Stopped, "given up".to_owned()))),
     };
     let address = seen.address;
@@ -358,6 +358,28 @@ async fn one(shared: Arc<Shared>, number: u64, due: Stamp, mut stage: watch::Rec
         None => seen.silence(shared.health),
     };
     shared.note(Done { number, due, sent, ended: shared.clock.now(), outcome, what, address });
+}
+
+/// A timer that goes off later than this was held up itself.
+const HELD_UP: Duration = Duration::from_millis(50);
+/// How long is looked for what came while this machine stood still.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Waits for the answer, not longer than the timeout. Where this machine stood still (it was stopped, or had no processor), the
+/// answer may have come meanwhile and only wait to be read: that it was late must not be said of the server.
+async fn patiently<T>(timeout: Duration, asked: impl Future<Output = T>) -> Option<T> {
+    let mut asked = std::pin::pin!(asked);
+    let mut deadline = tokio::time::Instant::now() + timeout;
+    loop {
+        if let Ok(answer) = tokio::time::timeout_at(deadline, &mut asked).await {
+            return Some(answer);
+        }
+        let now = tokio::time::Instant::now();
+        if now.saturating_duration_since(deadline) <= HELD_UP {
+            return None;
+        }
+        deadline = now + LOOK_AGAIN;
+    }
 }
 
 /// How far a request came.
@@ -451,4 +473,33 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn an_answer_that_came_while_this_machine_stood_still_is_no_silence() {
+        let (answer, answered) = oneshot::channel();
+        let (_open, never) = mpsc::channel::<()>();
+        let sends = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            // One thread runs everything here, timers included.
+            assert!(never.recv_timeout(Duration::from_millis(400)).is_err());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            answer.send(7)
+        });
+        let seen = patiently(Duration::from_millis(50), answered).await;
+        assert_eq!((seen, sends.await.ok()), (Some(Ok(7)), Some(Ok(()))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_waited_for_until_the_timeout() {
+        let began = tokio::time::Instant::now();
+        let seen = patiently(Duration::from_secs(10), std::future::pending::<()>()).await;
+        assert_eq!((seen, began.elapsed().as_secs()), (None, 10));
+    }
 }

@@ -24,7 +24,10 @@ impl Site {
     /// # Errors
     /// When it is none that can be asked.
     pub fn parse(url: &str) -> io::Result<Self> {
-        let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("`{url}` cannot be asked: {why}"));
+        // Neither a password nor a query string is repeated: whatever reads the output must not read them.
+        let end = url.find(['@', '?', '#']).unwrap_or(url.len());
+        let shown = if end < url.len() { "the URL".to_owned() } else { format!("`{url}`") };
+        let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{shown} cannot be asked: {why}"));
         let uri: Uri = url.parse().map_err(|_| wrong("it is no URL"))?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
@@ -89,11 +92,15 @@ mod tests {
             ("http://x:0/", "port 0"),
             ("http://x:port/", "cannot be asked"),
             ("http://me:secret@x/", "names a user"),
+            ("me:secret@x", "cannot be asked"),
+            ("ftp://x/?token=secret", "begin with http"),
+            ("http://x:99999/?token=secret", "cannot be asked"),
             ("", "cannot be asked"),
         ];
         for (url, why) in rows {
             let error = Site::parse(url).expect_err(url).to_string();
             assert!(error.contains(why), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

@@ -251,7 +251,10 @@ fn what_cannot_be_read_is_no_zero() {
     let cut = written(dir.path(), "cut.log.gz", &packed[..packed.len() - 9]);
     let other = written(dir.path(), "other.log", b"2026-11-29T12:00:00Z one two\nand more\n");
     let good = fixture("2020.log");
-    let rows: [(&[&str], &str); 9] = [
+    let never = written(dir.path(), "never-came.log.gz", b"");
+    let rows: [(&[&str], &str); 11] = [
+        (&["--access-log", &good, &never], "the gzip data ends too early; none of it was read"),
+        (&["--access-log", &never], "the gzip data ends too early; none of it was read"),
         (&["--access-log", &cut], "the gzip data ends too early; what comes behind line"),
         (&["--access-log", &good, &cut], "the gzip data ends too early"),
         (&["--access-log", "/nowhere/a.log", &good], "/nowhere/a.log"),
@@ -284,9 +287,11 @@ fn an_empty_log_proves_nothing_and_says_so() {
         (vec!["--access-log", "-", "--csv"], "an empty one proves nothing"),
     ] {
         let output = run(&args);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "what is not known is not fine: {}", text(&output));
         assert!(text(&output).contains(what), "{}", text(&output));
+        assert!(output.stdout.is_empty(), "no counts: {}", text(&output));
     }
+    assert_eq!(summary(&["--access-log", "-"])["requests"], Value::Null);
     let json = summary(&["--access-log", &fixture("all.log"), "--from", "2027-01-01T00:00:00Z"]);
     assert_eq!((&json["exit"], &json["requests"]["total"]), (&json!(0), &json!(0)));
     assert!(json["notes"][0].as_str().is_some_and(|note| note.contains("proves nothing")), "{json}");
@@ -304,6 +309,7 @@ fn folders_and_stdin_are_read_and_files_given_twice_are_not_counted_twice() {
     let name = "111122223333_elasticloadbalancing_eu-central-1_app.shop.0123456789abcdef_20261129T1205Z_203.0.113.8_1a2b3c4d.log";
     let first = written(dir.path(), &format!("{name}.gz"), &gzip(&all));
     written(dir.path(), name, &all);
+    let _pipe = std::os::unix::net::UnixListener::bind(dir.path().join("pipe.log")).expect("bound");
     let folder = dir.path().display().to_string();
     let output = run_with(&["--access-log", &folder, &first, "-", "--output", "json"], &gzip(&all));
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -311,6 +317,7 @@ fn folders_and_stdin_are_read_and_files_given_twice_are_not_counted_twice() {
     assert_eq!(json["nodes"], json!(["203.0.113.8"]));
     let notes = json["notes"].to_string();
     assert!(notes.contains("the same as") && notes.contains("begin with the same line"), "{notes}");
+    assert!(notes.contains("pipe.log: no file"), "{notes}");
 }
 
 /// A target whose health is always fine; what else it does its path says.

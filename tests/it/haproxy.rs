@@ -17,6 +17,11 @@ use tempfile::TempDir;
 const EXAMPLE: &str = include_str!("../../deploy.toml");
 const PATIENCE: Duration = Duration::from_secs(20);
 
+#[expect(clippy::disallowed_methods, reason = "real processes are waited for")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// An app whose health answers what it is told to, and whose `/slow` answers when it is told to.
 fn app(health: Arc<AtomicU16>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -29,7 +34,7 @@ fn app(health: Arc<AtomicU16>) -> SocketAddr {
                 let read = stream.read(&mut head).unwrap_or(0);
                 let head = String::from_utf8_lossy(&head[..read]).into_owned();
                 while head.starts_with("GET /slow") && health.load(Ordering::SeqCst) != 204 {
-                    std::thread::sleep(Duration::from_millis(10));
+                    pause(Duration::from_millis(10));
                 }
                 let status = if head.contains("/health") { health.load(Ordering::SeqCst) } else { 200 };
                 drop(write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
@@ -94,7 +99,7 @@ impl Node {
         let began = Instant::now();
         while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
             assert!(began.elapsed() < PATIENCE, "haproxy does not listen");
-            std::thread::sleep(Duration::from_millis(20));
+            pause(Duration::from_millis(20));
         }
     }
 
@@ -280,6 +285,89 @@ async fn what_would_never_work_is_refused_by_name() {
     let nowhere = Haproxy::new(&fleet(&sockets, LETS_GO), Options::default());
     let unknown = nowhere.health(&api()).await.expect_err("nobody listens");
     assert!(unknown.is_unknown() && unknown.to_string().contains("nowhere.sock"), "{unknown}");
+}
+
+/// Answers each question with what `answers` makes of it, as HAProxy does: one line, one answer, closed.
+fn peer(answers: impl Fn(&str) -> String + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut line = [0; 256];
+            let read = stream.read(&mut line).unwrap_or(0);
+            drop(stream.write_all(answers(&String::from_utf8_lossy(&line[..read])).as_bytes()));
+        }
+    });
+    address
+}
+
+const STAT: &str = "# pxname,svname,qcur,scur,status,weight,bck,lastchg,check_status,type,\n\
+                    mythex-api,web-1,0,0,UP,1,0,9,L7OK,2,\nmythex-api,BACKEND,0,0,UP,1,0,9,,1,\n\n";
+
+fn info(uptime: u64) -> String {
+    format!("Version: 2.6.12\nNbproc: 1\nPid: 8\nUptime_sec: {uptime}\n\n")
+}
+
+#[tokio::test]
+async fn a_process_that_goes_away_before_it_did_what_it_was_told_has_not_done_it() {
+    for silent in ["ready", "maint"] {
+        let address = peer(move |line| match line {
+            line if line.starts_with("show") => format!("{}{STAT}", info(60)),
+            line if line.contains(silent) => String::new(),
+            _ => "\n".into(),
+        });
+        let balancer = Haproxy::new(&fleet(&[address.to_string()], LETS_GO), Options::default());
+        let (out, back) = (balancer.deregister(&web_1(8080)).await, balancer.register(&web_1(8080)).await);
+        let (unknown, told) = if silent == "ready" { (back, out) } else { (out, back) };
+        assert!(told.is_ok(), "{silent}: {told:?}");
+        assert!(matches!(&unknown, Err(error) if error.is_unknown()), "{silent}: {unknown:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_began_anew_under_its_old_number_is_told_again() {
+    let uptime = Arc::new(AtomicU16::new(3600));
+    let sets = Arc::new(AtomicU16::new(0));
+    let (says, counts) = (Arc::clone(&uptime), Arc::clone(&sets));
+    let address = peer(move |line| {
+        if line.starts_with("show") {
+            return format!("{}{STAT}", info(says.load(Ordering::SeqCst).into()));
+        }
+        counts.fetch_add(1, Ordering::SeqCst);
+        "\n".into()
+    });
+    let balancer = Haproxy::new(&fleet(&[address.to_string()], LETS_GO), Options::default());
+    balancer.deregister(&web_1(8080)).await.expect("told");
+    let told = async |seconds| {
+        uptime.store(seconds, Ordering::SeqCst);
+        balancer.health(&api()).await.expect("it answers");
+        sets.load(Ordering::SeqCst)
+    };
+    assert_eq!(told(3602).await, 1, "the same process");
+    assert_eq!(told(3).await, 2, "in a container the next one has the same number");
+    assert_eq!(told(5).await, 2, "once");
+    assert_eq!(told(4).await, 3, "and the one after that");
+}
+
+#[tokio::test]
+async fn a_server_that_is_to_be_back_is_not_told_to_go_by_a_node_that_comes_back() {
+    let (uptime, maints) = (Arc::new(AtomicU16::new(60)), Arc::new(AtomicU16::new(0)));
+    let (says, counts) = (Arc::clone(&uptime), Arc::clone(&maints));
+    let address = peer(move |line| match line {
+        line if line.starts_with("show") && says.load(Ordering::SeqCst) == 0 => String::new(),
+        line if line.starts_with("show") => format!("{}{STAT}", info(says.load(Ordering::SeqCst).into())),
+        line => {
+            counts.fetch_add(u16::from(line.contains("maint")), Ordering::SeqCst);
+            "\n".into()
+        }
+    });
+    let balancer = Haproxy::new(&fleet(&[address.to_string()], LETS_GO), Options::default());
+    balancer.deregister(&web_1(8080)).await.expect("told");
+    uptime.store(0, Ordering::SeqCst);
+    assert!(balancer.register(&web_1(8080)).await.is_err(), "the node says nothing");
+    uptime.store(5, Ordering::SeqCst);
+    balancer.health(&api()).await.expect("it answers");
+    assert_eq!(maints.load(Ordering::SeqCst), 1, "told once, before");
 }
 
 #[tokio::test]

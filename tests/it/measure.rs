@@ -442,7 +442,7 @@ fn wrong_arguments_end_with_2_and_say_the_way_out() {
         (&["http://x:0/"], "port 0"),
         (&["http://x/", "--connect", "localhost"], "--connect localhost"),
         (&["http://x/", "--header", "Host: y"], "--header Host"),
-        (&["http://x/", "--health-path", "health"], "--health-path health"),
+        (&["http://x/", "--health-path", "health"], "--health-path"),
         (&["http://x/", "--ca", &ca], "--ca"),
         (&["https://x/", "--ca", "/nothing.pem"], "/nothing.pem"),
         (&["https://x/", "--ca", &ca], "holds no certificate"),
@@ -453,5 +453,24 @@ fn wrong_arguments_end_with_2_and_say_the_way_out() {
         assert_eq!(ended.exit, 2, "{args:?}: {}", ended.summary());
         let error = &ended.summary()["error"];
         assert!(error["message"].as_str().is_some_and(|message| message.contains(word)), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn what_says_how_requests_are_sent_says_nothing_of_logs() {
+    let rows: [&[&str]; 7] = [
+        &["--rate", "5"],
+        &["--for", "1s"],
+        &["--timeout", "1s"],
+        &["--http2"],
+        &["--ca", "x.pem"],
+        &["--header", "a: b"],
+        &["--connect", "127.0.0.1"],
+    ];
+    for option in rows {
+        let ended = measure(&[&["--access-log", "/dev/null"], option].concat());
+        assert_eq!(ended.exit, 2, "{option:?}: {}", ended.summary());
+        let message = ended.summary()["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(option[0]) && message.contains("cannot be used with"), "{option:?}: {message}");
     }
 }

@@ -16,10 +16,13 @@ use crate::fleet::model::{
 use crate::rollout::port::{Balancer, BalancerError};
 use futures_util::future::join_all;
 use runtime::Node;
-use stats::Look;
+use stats::{Look, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// Which process was told, last seen when: by node, backend and server.
+type Told = BTreeMap<(usize, String, String), Process>;
 
 /// HAProxy nodes that serve the same backends.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub struct Haproxy {
     /// How HAProxy is told to let go; not at all where health is made to fail.
     lets_go: Option<AdminState>,
     /// What each process was told: a reload forgets it (HAProxy management guide: the state is the process's).
-    told: Mutex<BTreeMap<(usize, String, String), u32>>,
+    told: Mutex<Told>,
 }
 
 impl Haproxy {
@@ -82,23 +85,31 @@ impl Haproxy {
         stats::merge(looks.iter().map(|(node, look)| (node.clone(), of(look))).collect())
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, BTreeMap<(usize, String, String), u32>> {
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a node's process was never told, because it came after the one that was. The others are seen to be the same still.
+    fn forgotten(&self, node: usize, backend: &str, now: Process) -> Vec<String> {
+        let mut forgotten = Vec::new();
+        for ((at, of, server), process) in self.told().iter_mut() {
+            let here = *at == node && of == backend;
+            if here && now.came_after(*process) {
+                forgotten.push(server.clone());
+            } else if here {
+                *process = now;
+            }
+        }
+        forgotten
     }
 
     /// A process that came after the one that was told is told again. What was seen of it stands: it may have sent requests.
     async fn tell_again(&self, backend: &str, looks: &[(String, Look)]) -> Result<(), BalancerError> {
         let Some(state) = self.lets_go else { return Ok(()) };
         for (at, (node, (_, look))) in self.nodes.iter().zip(looks).enumerate() {
-            let forgotten: Vec<String> = self
-                .told()
-                .iter()
-                .filter(|((told, of, _), pid)| *told == at && of == backend && **pid != look.pid)
-                .map(|((_, _, server), _)| server.clone())
-                .collect();
-            for server in forgotten {
+            for server in self.forgotten(at, backend, look.process) {
                 node.set(backend, &server, Some(state)).await?;
-                self.told().insert((at, backend.to_owned(), server), look.pid);
+                self.told().insert((at, backend.to_owned(), server), look.process);
             }
         }
         Ok(())
@@ -123,16 +134,19 @@ impl Haproxy {
         targets: &[TargetRef],
         state: Option<AdminState>,
     ) -> Result<(), BalancerError> {
+        let key = |target: &TargetRef| (at, target.group.to_string(), target.id.to_string());
+        if state.is_none() {
+            // Before anything can fail: whoever is to have it back must not be told to let it go once more.
+            let back: BTreeSet<_> = targets.iter().map(key).collect();
+            self.told().retain(|told, _| !back.contains(told));
+        }
         let look = node.look().await?;
         for target in targets {
-            let (backend, server) = (target.group.as_str(), target.id.as_str());
-            let key = (at, backend.to_owned(), server.to_owned());
-            match state {
+            if state.is_some() {
                 // Noted first: a change whose answer was lost is told again after a reload, too.
-                Some(_) => drop(self.told().insert(key, look.pid)),
-                None => drop(self.told().remove(&key)),
+                self.told().insert(key(target), look.process);
             }
-            node.set(backend, server, state).await?;
+            node.set(target.group.as_str(), target.id.as_str(), state).await?;
         }
         Ok(())
     }

@@ -45,8 +45,8 @@ impl Node {
     ) -> Result<(), BalancerError> {
         let word = state.map_or("ready", AdminState::word);
         let answer = self.ask(&format!("set server {backend}/{server} state {word}")).await?;
-        // Success says nothing.
-        if answer.trim().is_empty() { Ok(()) } else { Err(self.says(stats::refusal(&answer))) }
+        // Success is an empty line; no line at all is a process that went away before it did it.
+        if answer == "\n" { Ok(()) } else { Err(self.says(stats::refusal(&answer))) }
     }
 
     fn says(&self, fault: Fault) -> BalancerError {

@@ -8,12 +8,16 @@ use std::time::Duration;
 
 /// The oldest version whose words are known here.
 const OLDEST: (u32, u32) = (2, 4);
+/// Columns without which a server would look idle, or in full use, because nothing is said of it.
+const NEEDED: [&str; 8] = ["svname", "type", "status", "scur", "qcur", "weight", "bck", "check_status"];
+/// What `type` says of a server; listening sockets have lines and names of their own (`option socket-stats`).
+const SERVER: &str = "2";
 
 /// One look at one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Look {
     /// Which process: another one has forgotten what it was told.
-    pub(super) pid: u32,
+    pub(super) process: Process,
     /// Its version, e.g. `2.6.12`.
     pub(super) version: String,
     /// Every backend's name.
@@ -22,6 +26,20 @@ pub(super) struct Look {
     pub(super) rows: Vec<Row>,
     /// The cookie by which a backend keeps sessions, by backend.
     pub(super) cookies: HashMap<String, String>,
+}
+
+/// A process as it says who it is. In a container every one has the same number, so the time that it runs tells, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) uptime: Duration,
+}
+
+impl Process {
+    /// Whether this one, seen later, began after `earlier` was seen.
+    pub(super) fn came_after(self, earlier: Self) -> bool {
+        self.pid != earlier.pid || self.uptime < earlier.uptime
+    }
 }
 
 /// One server as one process sees it.
@@ -73,9 +91,15 @@ pub(super) fn read(text: &str) -> Result<Look, Fault> {
     }
     let pid = info.get("Pid").and_then(|pid| pid.parse().ok());
     let pid = pid.ok_or_else(|| Fault::Unclear("`show info` names no Pid".into()))?;
+    let uptime = info.get("Uptime_sec").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+    let uptime = uptime.ok_or_else(|| Fault::Unclear("`show info` names no Uptime_sec".into()))?;
     let mut lines = stat.lines();
     let head: Vec<&str> = std::iter::once("pxname").chain(lines.next().unwrap_or_default().split(',')).collect();
-    let mut look = Look { pid, version, backends: Vec::new(), rows: Vec::new(), cookies: HashMap::new() };
+    if let Some(column) = NEEDED.iter().find(|column| !head.contains(column)) {
+        return Err(Fault::Final(format!("HAProxy {version} does not say `{column}` in `show stat`")));
+    }
+    let process = Process { pid, uptime };
+    let mut look = Look { process, version, backends: Vec::new(), rows: Vec::new(), cookies: HashMap::new() };
     for line in lines.filter(|line| !line.is_empty()) {
         let fields = fields(line);
         let field = |name: &str| {
@@ -90,16 +114,21 @@ pub(super) fn read(text: &str) -> Result<Look, Fault> {
                 }
             }
             "" => return Err(Fault::Unclear(format!("a line without a server: `{}`", start(line)))),
-            _ => look.rows.push(row(&field)),
+            _ if field("type") == SERVER => {
+                let row = row(&field);
+                look.rows.push(row.ok_or_else(|| Fault::Unclear(format!("a line without counts: `{}`", start(line))))?);
+            }
+            _ => {}
         }
     }
     Ok(look)
 }
 
-fn row<'a>(field: &impl Fn(&str) -> &'a str) -> Row {
+/// A server's line; none where it does not say how many sessions there are.
+fn row<'a>(field: &impl Fn(&str) -> &'a str) -> Option<Row> {
     let number = |name: &str| field(name).parse::<u64>().ok();
     let small = |name: &str| field(name).parse::<u32>().ok();
-    Row {
+    Some(Row {
         backend: field("pxname").to_owned(),
         server: field("svname").to_owned(),
         status: field("status").to_owned(),
@@ -107,8 +136,8 @@ fn row<'a>(field: &impl Fn(&str) -> &'a str) -> Row {
         check: field("check_status").trim_start_matches("* ").to_owned(),
         code: field("check_code").parse().ok(),
         last: field("last_chk").to_owned(),
-        sessions: number("scur").unwrap_or(0),
-        queued: number("qcur").unwrap_or(0),
+        sessions: number("scur")?,
+        queued: number("qcur")?,
         since_change: Duration::from_secs(number("lastchg").unwrap_or(0)),
         throttle: small("throttle"),
         weight: small("uweight").or_else(|| small("weight")),
@@ -116,7 +145,7 @@ fn row<'a>(field: &impl Fn(&str) -> &'a str) -> Row {
         fall: small("check_fall"),
         backup: field("bck") == "1",
         port: field("addr").rsplit_once(':').and_then(|(_, port)| port.parse().ok()),
-    }
+    })
 }
 
 /// A line of CSV; quotes stand around fields with commas in them.
@@ -205,14 +234,16 @@ impl Row {
         }
     }
 
-    /// Out of use is what we told HAProxy; somebody else's maintenance is not ours to end.
+    /// Out of use is what we told HAProxy; somebody else's maintenance is not ours to end, and a server that drains where
+    /// it was to be in maintenance still gets persistent sessions.
     fn admin(&self, lets_go: Option<AdminState>, delay: Duration) -> TargetState {
         let idle = self.sessions == 0 && self.queued == 0;
-        if lets_go.is_some() && !self.status.contains('(') && (idle || self.since_change >= delay) {
-            TargetState::Unused
-        } else {
-            TargetState::Draining
-        }
+        let ours = match lets_go {
+            None => false,
+            Some(AdminState::Maint) => self.status == "MAINT",
+            Some(AdminState::Drain) => !self.status.contains('('),
+        };
+        if ours && (idle || self.since_change >= delay) { TargetState::Unused } else { TargetState::Draining }
     }
 
     fn reason(&self) -> TargetReason {

@@ -1,12 +1,12 @@
 //! What a process says, as it said it (2.6.12, columns that are not read left out), and what is made of it.
 
-use super::stats::{Fault, Look, Row, merge, read, refusal};
+use super::stats::{Fault, Look, Process, Row, merge, read, refusal};
 use crate::fleet::model::{AdminState, TargetReason, TargetState, TargetView};
 use std::time::Duration;
 
 const HEAD: &str = "# pxname,svname,qcur,scur,status,weight,act,bck,lastchg,throttle,check_status,check_code,check_rise,\
-                    check_fall,addr,cookie,uweight,last_chk,\n";
-const INFO: &str = "Name: HAProxy\nVersion: 2.6.12-1+deb12u4\nNbproc: 1\nPid: 71\n\n";
+                    check_fall,addr,cookie,uweight,last_chk,type,\n";
+const INFO: &str = "Name: HAProxy\nVersion: 2.6.12-1+deb12u4\nNbproc: 1\nPid: 71\nUptime_sec: 60\n\n";
 const DELAY: Duration = Duration::from_secs(30);
 
 fn stat(lines: &[&str]) -> String {
@@ -18,7 +18,7 @@ fn look(lines: &[&str]) -> Look {
 }
 
 fn line(status: &str, check: &str, code: &str) -> String {
-    format!("api,web-1,0,0,{status},1,1,0,6,,{check},{code},2,3,127.0.0.1:9601,a,1,,")
+    format!("api,web-1,0,0,{status},1,1,0,6,,{check},{code},2,3,127.0.0.1:9601,a,1,,2,")
 }
 
 fn view(line: &str, lets_go: Option<AdminState>) -> TargetView {
@@ -56,14 +56,13 @@ fn every_status_has_its_state_and_a_server_is_in_only_after_a_check_of_its_own()
 #[test]
 fn let_go_means_idle_or_the_delay_is_over_and_anybody_elses_maintenance_is_not_ours() {
     let with = |status: &str, sessions: u32, since: u32| {
-        format!("api,web-1,0,{sessions},{status},1,1,0,{since},,,,,,127.0.0.1:9601,,1,,")
+        format!("api,web-1,0,{sessions},{status},1,1,0,{since},,,,,,127.0.0.1:9601,,1,,2,")
     };
     let rows = [
         ("MAINT", 0, 0, TargetState::Unused),
         ("MAINT", 2, 29, TargetState::Draining),
         ("MAINT", 2, 30, TargetState::Unused),
-        ("DRAIN", 0, 0, TargetState::Unused),
-        ("DRAIN", 1, 5, TargetState::Draining),
+        ("DRAIN", 0, 90, TargetState::Draining),
         ("MAINT (via api/web-9)", 0, 90, TargetState::Draining),
         ("MAINT (resolution)", 0, 90, TargetState::Draining),
         ("DRAIN (agent)", 0, 90, TargetState::Draining),
@@ -72,6 +71,15 @@ fn let_go_means_idle_or_the_delay_is_over_and_anybody_elses_maintenance_is_not_o
         let seen = view(&with(status, sessions, since), Some(AdminState::Maint));
         assert_eq!(seen.state, state, "{status} with {sessions} sessions after {since} s");
     }
+    for (status, sessions, state) in [
+        ("DRAIN", 0, TargetState::Unused),
+        ("DRAIN", 1, TargetState::Draining),
+        ("MAINT", 0, TargetState::Unused),
+        ("DRAIN (agent)", 0, TargetState::Draining),
+    ] {
+        let seen = view(&with(status, sessions, 5), Some(AdminState::Drain));
+        assert_eq!(seen.state, state, "told to drain: {status} with {sessions} sessions");
+    }
     let seen = view(&with("DRAIN", 2, 5), Some(AdminState::Drain));
     assert_eq!(seen.description.as_deref(), Some("DRAIN, 2 sessions"), "what is waited for is said");
 }
@@ -79,9 +87,9 @@ fn let_go_means_idle_or_the_delay_is_over_and_anybody_elses_maintenance_is_not_o
 #[test]
 fn a_server_that_takes_no_full_share_of_the_traffic_does_not_count_as_healthy() {
     for (what, line) in [
-        ("weight 0", "api,web-1,0,0,UP,1,1,0,6,,L7OK,200,2,3,127.0.0.1:9601,,0,,"),
-        ("backup", "api,web-1,0,0,UP,1,0,1,6,,L7OK,200,2,3,127.0.0.1:9601,,1,,"),
-        ("slow start", "api,web-1,0,0,UP,1,1,0,6,63,L7OK,200,2,3,127.0.0.1:9601,,1,,"),
+        ("weight 0", "api,web-1,0,0,UP,1,1,0,6,,L7OK,200,2,3,127.0.0.1:9601,,0,,2,"),
+        ("backup", "api,web-1,0,0,UP,1,0,1,6,,L7OK,200,2,3,127.0.0.1:9601,,1,,2,"),
+        ("slow start", "api,web-1,0,0,UP,1,1,0,6,63,L7OK,200,2,3,127.0.0.1:9601,,1,,2,"),
     ] {
         assert_eq!(view(line, None).state, TargetState::Other(what.into()));
     }
@@ -90,8 +98,8 @@ fn a_server_that_takes_no_full_share_of_the_traffic_does_not_count_as_healthy() 
 #[test]
 fn columns_are_found_by_name_in_any_order_and_quotes_keep_commas() {
     let text = format!(
-        "{INFO}# pxname,status,svname,new_one,check_status,last_chk,uweight,addr,\n\
-         api,UP,web-1,9,L7OK,\"a, \"\"b\"\"\",1,[fd00::1]:81,\napi,UP,BACKEND,,,,,,\n\n"
+        "{INFO}# pxname,status,svname,new_one,check_status,last_chk,weight,addr,type,bck,scur,qcur,\n\
+         api,UP,web-1,9,L7OK,\"a, \"\"b\"\"\",1,[fd00::1]:81,2,0,0,0,\napi,UP,BACKEND,,,,,,1,,,,\n\n"
     );
     let look = read(&text).expect("an answer");
     assert_eq!(look.backends, ["api"]);
@@ -102,7 +110,7 @@ fn columns_are_found_by_name_in_any_order_and_quotes_keep_commas() {
 
 #[test]
 fn an_answer_that_is_cut_off_anywhere_is_never_a_shorter_list() {
-    let whole = stat(&[&line("UP", "L7OK", "200"), "api,BACKEND,0,0,UP,1,1,0,6,,,,,,,SRV,1,,"]);
+    let whole = stat(&[&line("UP", "L7OK", "200"), "api,BACKEND,0,0,UP,1,1,0,6,,,,,,,SRV,1,,1,"]);
     assert_eq!(read(&whole).map(|look| look.cookies["api"].clone()), Ok("SRV".into()));
     for end in 0..whole.len() {
         let cut = read(&whole[..end]);
@@ -111,10 +119,43 @@ fn an_answer_that_is_cut_off_anywhere_is_never_a_shorter_list() {
 }
 
 #[test]
+fn what_is_not_said_is_not_taken_for_nothing() {
+    let whole = stat(&[&line("MAINT", "", "")]);
+    for column in ["type", "status", "scur", "qcur", "weight", "bck", "check_status"] {
+        let without = whole.replacen(&format!(",{column},"), ",new,", 1);
+        match read(&without) {
+            Err(Fault::Final(text)) => assert!(text.contains(&format!("`{column}`")), "{text}"),
+            other => panic!("{column}: {other:?}"),
+        }
+    }
+    for counts in ["0,,", ",0,", "0,many,", "-1,0,"] {
+        let unclear = read(&whole.replacen("web-1,0,0,", &format!("web-1,{counts}"), 1));
+        assert!(matches!(unclear, Err(Fault::Unclear(_))), "{counts}: {unclear:?}");
+    }
+}
+
+#[test]
+fn a_listening_socket_that_is_called_like_a_server_is_none() {
+    let socket = "api,web-1,,0,OPEN,,,,,,,,,,127.0.0.1:80,,,,3,";
+    let look = look(&[socket, &line("UP", "L7OK", "200")]);
+    assert_eq!(look.rows.len(), 1);
+    assert_eq!(look.rows[0].status, "UP");
+}
+
+#[test]
+fn a_process_is_another_one_by_its_number_or_because_it_began_later() {
+    let process = |pid, seconds| Process { pid, uptime: Duration::from_secs(seconds) };
+    let seen = process(8, 3600);
+    assert!(!process(8, 3600).came_after(seen) && !process(8, 3605).came_after(seen));
+    assert!(process(9, 4000).came_after(seen), "another number");
+    assert!(process(8, 2).came_after(seen), "the same number in a container that began anew");
+}
+
+#[test]
 fn versions_and_processes_that_are_not_understood_are_refused_by_name() {
     let with = |from: &str, to: &str| read(&stat(&[&line("UP", "L7OK", "200")]).replace(from, to));
     for version in ["2.4.0", "2.6.12", "3.5-dev5", "2.10.1"] {
-        assert_eq!(with("2.6.12-1+deb12u4", version).map(|look| look.pid), Ok(71), "{version}");
+        assert_eq!(with("2.6.12-1+deb12u4", version).map(|look| look.process.pid), Ok(71), "{version}");
     }
     let finally = |result: Result<Look, Fault>| match result {
         Err(Fault::Final(text)) => text,

@@ -120,7 +120,12 @@ impl fmt::Display for Broken<'_> {
             Self::Stray(field) => write!(f, "{}: a quote in the middle", name(field)),
             Self::Empty(field) => write!(f, "{}: nothing there", name(field)),
             Self::Unquoted(field) => write!(f, "{}: not in quotes", name(field)),
-            Self::Wrong(field, found) => write!(f, "{}: cannot be `{}`", name(field), clean(found, 40)),
+            // In a line of another kind anything may stand here, a URL with its query string, too.
+            Self::Wrong(field, found) => {
+                let end = found.iter().position(|byte| matches!(byte, b'?' | b';')).unwrap_or(found.len());
+                let hidden = if end < found.len() { "..." } else { "" };
+                write!(f, "{}: cannot be `{}{hidden}`", name(field), clean(&found[..end], 40))
+            }
             Self::TooLong(most) => write!(f, "longer than {most} bytes"),
         }
     }
@@ -201,7 +206,10 @@ fn target(text: &[u8]) -> Option<Option<&[u8]>> {
         return Some(None);
     }
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'[' | b']' | b'%' | b'-');
-    (text.len() <= 64 && memchr(b':', text).is_some_and(|at| at > 0) && text.iter().all(fits)).then_some(Some(text))
+    // An address begins with neither `-` nor `%`, and a spreadsheet takes what does for a formula.
+    let begins = text.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'[');
+    (begins && text.len() <= 64 && memchr(b':', text).is_some_and(|at| at > 0) && text.iter().all(fits))
+        .then_some(Some(text))
 }
 
 /// Seconds with a fraction; -1 and `-` are none.
@@ -273,6 +281,8 @@ mod tests {
             ("\"http\"x", "field 1: its quotes do not close"),
             (&WHOLE.replace("8080 0.001", "8080 0.0x1"), "field 6, request_processing_time: cannot be `0.0x1`"),
             (&WHOLE.replace(" 502 ", " 5020 "), "field 9, elb_status_code: cannot be `5020`"),
+            ("GET https://shop.example/cart?token=secret", "field 2, time: cannot be `https://shop.example/cart...`"),
+            (&WHOLE.replace("198.51.100.1:8080 0", "-A1:8080 0"), "field 5, target:port: cannot be `-A1:8080`"),
             (&WHOLE.replace("198.51.100.1:8080 0", "=cmd() 0"), "field 5, target:port: cannot be `=cmd()`"),
             (
                 &WHOLE.replace("11-29T12:00:00.294", "11-29T12:00:00.29A"),

@@ -47,7 +47,15 @@ impl Input {
     fn open(&self) -> io::Result<Box<dyn Read>> {
         Ok(match self {
             Self::Stdin => Box::new(io::stdin().lock()),
-            Self::File(path) => Box::new(File::open(path)?),
+            Self::File(path) => {
+                let file = File::open(path)?;
+                let data = file.metadata()?;
+                // Packed, even nothing is longer: it was never fetched.
+                if data.is_file() && data.len() == 0 && path.extension().is_some_and(|end| end == "gz") {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+                }
+                Box::new(file)
+            }
         })
     }
 }
@@ -99,6 +107,9 @@ fn folder(dir: &Path, deep: usize, files: &mut Vec<PathBuf>, left_out: &mut Vec<
             folder(&path, deep - 1, files, left_out)?;
         } else if kind.is_dir() {
             left_out.push(format!("{}: too deep", clean_path(&path)));
+        } else if fs::metadata(&path).is_ok_and(|data| !data.is_file()) {
+            // A pipe that nobody writes to would be waited for without an end.
+            left_out.push(format!("{}: no file", clean_path(&path)));
         } else if path.extension().is_some_and(|end| end == "log" || end == "gz") && !of_another_kind(&path) {
             files.push(path);
         } else {
