@@ -126,7 +126,6 @@ fn part(number: u64) -> Found {
 
 fn checked(number: u64) {
     let found = part(number);
-    println!("fleets {} to {}: {found:?}", number * each(), (number + 1) * each());
     assert!(u64::from(found.holding.min(found.drain_broken)) > each() / 5, "{found:?}");
     assert!(found.lost_by_the_clock > found.drain_broken / 4, "who only waits must be seen to lose: {found:?}");
 }

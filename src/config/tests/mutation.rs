@@ -130,7 +130,7 @@ fn without_a_relation_the_numbers_that_it_held_are_unguarded() {
         ("delay-covers-request", &["balancer.group.mythex-api.deregistration_delay"]),
         ("start-within-strikes", &["watchdog.interval", "watchdog.strikes"]),
         ("lease-within-wait", &["lock.lease"]),
-        ("capacity", &["balancer.group.mythex-api.fail_open_count"]),
+        ("capacity", &["balancer.group.mythex-api.fail_open_count", "rolling.batch"]),
     ];
     for (id, keys) in rows {
         assert_eq!(without(id), keys, "without {id}");
