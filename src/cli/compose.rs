@@ -8,6 +8,7 @@ use crate::config::{ComposeAnswer, ComposeFiles, ComposeNumbers, LintFinding, Lo
 use crate::server::compose::{config_asked, version_asked};
 use crate::server::run::{last_lines, run};
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub const TOOLS: [&[&str]; 2] = [&["docker", "compose"], &["docker-compose"]];
 /// Nothing is interpolated, so neither variables nor env files need to be there.
 pub async fn ask(folder: &Path, app: &str, file: &str, tools: &[&[&str]]) -> Option<ComposeAnswer> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    for tool in tools {
+    for tool in tools.iter().filter(|tool| !tool.first().is_some_and(|program| is_script(program))) {
         let line = config_asked(tool, app, Path::new(file)).cwd(folder);
         let asked = version_asked(tool);
         // At the same time: each costs as much as the other.
@@ -40,6 +41,15 @@ pub async fn ask(folder: &Path, app: &str, file: &str, tools: &[&[&str]]) -> Opt
         return Some(ComposeAnswer { version, definition });
     }
     None
+}
+
+/// The first Compose is a Python script that takes a second to say which version it is; the second is a binary.
+fn is_script(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file());
+    let mut start = [0; 2];
+    let read = found.and_then(|path| std::fs::File::open(path).ok()).map(|mut file| file.read_exact(&mut start));
+    read.is_some_and(|read| read.is_ok()) && start == *b"#!"
 }
 
 /// What was learnt of the compose file.
