@@ -23,7 +23,7 @@ pub const TOOLS: [&[&str]; 2] = [&["docker", "compose"], &["docker-compose"]];
 /// Nothing is interpolated, so neither variables nor env files need to be there.
 pub async fn ask(folder: &Path, app: &str, file: &str, tools: &[&[&str]]) -> Option<ComposeAnswer> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    for tool in tools.iter().filter(|tool| !tool.first().is_some_and(|program| is_script(program))) {
+    for tool in tools.iter().filter(|tool| !tool.first().is_some_and(|name| !name.contains('/') && is_script(name))) {
         let line = config_asked(tool, app, Path::new(file)).cwd(folder);
         let asked = version_asked(tool);
         // At the same time: each costs as much as the other.
@@ -90,11 +90,6 @@ mod tests {
         for other in ["1.29.2", "", "docker-compose version 1.29.2, build unknown", "unknown"] {
             assert_eq!(second(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn the_lint_names_the_same_variables_that_commands_get_from_their_machine() {
-        assert_eq!(crate::config::OF_THE_SERVER, crate::server::run::FROM_THE_SERVER);
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ mod view;
 mod tests;
 
 pub use compose::{
-    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, OF_THE_SERVER, ServiceNumbers,
+    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers,
     compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema};

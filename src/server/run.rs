@@ -5,6 +5,7 @@
 
 use super::wire::{Failure, FailureKind};
 use crate::fleet::model::show_duration;
+use crate::fleet::release::FROM_THE_SERVER;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -21,20 +22,6 @@ const STDERR_LIMIT: usize = 64 * 1024;
 const PIPES_AFTER_END: Duration = Duration::from_secs(2);
 /// What a person is shown of a failed command.
 const SHOWN_LINES: usize = 12;
-/// What a command may know of our own environment; everything else, `COMPOSE_*` first of all, would make the outcome
-/// depend on who asks.
-pub const FROM_THE_SERVER: [&str; 9] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
-    "DOCKER_HOST",
-    "DOCKER_CONFIG",
-    "DOCKER_CERT_PATH",
-    "DOCKER_TLS_VERIFY",
-];
-
 /// A command as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {

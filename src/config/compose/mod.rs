@@ -19,7 +19,6 @@ pub use files::ComposeFiles;
 pub use lint::{LINTS, Lint, LintFinding, lint_page};
 pub use mounts::compose_text_problems;
 pub use numbers::{AS_READ, ComposeAnswer, ComposeNumbers, ServiceNumbers};
-pub use vars::OF_THE_SERVER;
 
 use crate::config::{Loaded, Source};
 

@@ -3,22 +3,8 @@
 //! It may know no environment: what is given is an argument. The grammar is Compose's (compose file reference, "Interpolation"); `$`
 //! before anything else stands for itself (measured with Compose 2.40.3).
 
-use crate::fleet::release::RELEASE_VARIABLE;
+use crate::fleet::release::{FROM_THE_SERVER, RELEASE_VARIABLE};
 use std::collections::BTreeMap;
-
-/// What every command gets from the machine that it runs on; a release must not depend on them, so publishing refuses their use.
-/// The same list as `server::run` has, which this module may not know; a test of the command line compares them.
-pub const OF_THE_SERVER: [&str; 9] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
-    "DOCKER_HOST",
-    "DOCKER_CONFIG",
-    "DOCKER_CERT_PATH",
-    "DOCKER_TLS_VERIFY",
-];
 
 /// Compose sets this one itself.
 const PROJECT: &str = "COMPOSE_PROJECT_NAME";
@@ -50,7 +36,7 @@ impl<'a> Given<'a> {
             PROJECT => Word::Is(self.app),
             RELEASE_VARIABLE => Word::Later(format!("`{name}` is known when a release is made")),
             _ if self.declared.iter().any(|var| var == name) => Word::Later(format!("`{name}` is not given here")),
-            _ if OF_THE_SERVER.contains(&name) => Word::Later(format!("`{name}` is each machine's own")),
+            _ if FROM_THE_SERVER.contains(&name) => Word::Later(format!("`{name}` is each machine's own")),
             _ => Word::Unset,
         }
     }

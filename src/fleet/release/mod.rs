@@ -75,3 +75,17 @@ pub const PLACEHOLDER: &str = "@@HANDOVER_RELEASE@@";
 
 /// What Compose calls the variable.
 pub const RELEASE_VARIABLE: &str = "HANDOVER_RELEASE";
+
+/// What a command on a server may know of its environment; everything else, `COMPOSE_*` first of all, would make the outcome
+/// depend on who asks.
+pub const FROM_THE_SERVER: [&str; 9] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "DOCKER_HOST",
+    "DOCKER_CONFIG",
+    "DOCKER_CERT_PATH",
+    "DOCKER_TLS_VERIFY",
+];

@@ -2,13 +2,14 @@
 
 use super::disk;
 use crate::fleet::model::{Fleet, ServiceName};
+use crate::fleet::release::FROM_THE_SERVER;
 use crate::fleet::release::{
     DEFINITION, Definition, FileMark, MANIFEST, MANIFEST_FORMAT, Manifest, PLACEHOLDER, RELEASE_VARIABLE, as_written,
     digest, read_definition, sha256_hex,
 };
 use crate::server::compose::{self, env_files_aside, env_files_back, unset_variables};
 use crate::server::layout::{Layout, write_new};
-use crate::server::run::{FROM_THE_SERVER, Output, last_lines, run};
+use crate::server::run::{Output, last_lines, run};
 use crate::server::wire::{Blob, Failure, FailureKind, Resolved};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,9 +2,10 @@
 
 use super::Cx;
 use crate::config::compose::files::{Doc, Layer};
-use crate::config::compose::vars::{self, OF_THE_SERVER, Word};
+use crate::config::compose::vars::{self, Word};
 use crate::config::compose::yaml::{Node, Value};
 use crate::config::problem::{Place, Source};
+use crate::fleet::release::FROM_THE_SERVER;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -121,7 +122,7 @@ fn scalar(cx: &mut Cx<'_>, doc: &Doc, node: &Node, text: &str) {
     }
     for used in vars::uses(text, &cx.given) {
         let name = used.name.as_str();
-        let of_the_server = OF_THE_SERVER.contains(&name);
+        let of_the_server = FROM_THE_SERVER.contains(&name);
         let place = || doc.place(&within(&doc.source, &node.span, name));
         match cx.given.word(name) {
             Word::Later(_) if of_the_server => {
