@@ -1,0 +1,166 @@
+//! A client's connection from its first byte: TLS or not, HTTP/1.1 or HTTP/2, request after request.
+
+use super::answer::Answer;
+use super::exchange::{self, After, Peer};
+use super::front::H1Front;
+use super::h1::head::{RequestHead, end_of_head, may_begin, read_request};
+use super::h1::Bad;
+use super::line::{Line, Stream};
+use super::metrics::{Connections, Counted, Turned};
+use super::serve_h2;
+use super::tunnel;
+use super::worker::{Seat, Worker};
+use hyper::StatusCode;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+/// How HTTP/2 begins where nothing was agreed before.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
+/// Serves one connection to its end.
+pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>) {
+    let metrics = &worker.shared.metrics;
+    let _counted = Counted::new(Connections(metrics.clone()));
+    let seat = worker.seat();
+    let stream = if peer.tls {
+        let site = worker.shared.site();
+        let Some(config) = site.tls.clone() else { return };
+        seat.idles();
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(site.spec.head_timeout, TlsAcceptor::from(config).accept(socket)) => shaken,
+            () = seat.given_up() => return metrics.turned_away(Turned::Evicted),
+        };
+        let Ok(Ok(stream)) = shaken else { return metrics.turned_away(Turned::Handshake) };
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            let line = Line::new(Stream::Server(Box::new(stream)));
+            return serve_h2::connection(line, peer, &worker, &seat).await;
+        }
+        Stream::Server(Box::new(stream))
+    } else {
+        Stream::Plain(socket)
+    };
+    let mut front = H1Front::new(Line::new(stream));
+    loop {
+        match next(&mut front, &worker, &seat).await {
+            Next::Request(head) => {
+                seat.works();
+                front.begin(&head);
+                match exchange::run(&mut front, *head, peer, &worker).await {
+                    After::AsItIs => {}
+                    After::Tunnel(opened) => return Box::pin(tunnel::carry(front, *opened)).await,
+                }
+                if !front.goes_on() {
+                    break;
+                }
+            }
+            Next::Http2 => return serve_h2::connection(front.line, peer, &worker, &seat).await,
+            Next::Bad(bad) => {
+                metrics.turned_away(Turned::Malformed);
+                front.begin_badly();
+                exchange::say(&mut front, Answer::text(bad.status(), &bad.to_string()).closing()).await;
+                break;
+            }
+            Next::Slow => {
+                metrics.turned_away(Turned::Slow);
+                front.begin_badly();
+                let answer = Answer::text(StatusCode::REQUEST_TIMEOUT, "The request did not come in time.").closing();
+                exchange::say(&mut front, answer).await;
+                break;
+            }
+            Next::Evicted => return metrics.turned_away(Turned::Evicted),
+            Next::End => return,
+        }
+    }
+    if front.is_broken() {
+        front.line.reset();
+    } else {
+        Box::pin(front.line.linger()).await;
+    }
+}
+
+/// What comes next on a connection.
+enum Next {
+    Request(Box<RequestHead>),
+    Http2,
+    Bad(Bad),
+    /// A request began and did not come to the end of its head in time.
+    Slow,
+    /// The connection is given up to make room.
+    Evicted,
+    /// It is over, between two requests.
+    End,
+}
+
+async fn next(front: &mut H1Front, worker: &Worker, seat: &Seat) -> Next {
+    let spec = &worker.shared.site().spec;
+    let line = &mut front.line;
+    seat.idles();
+    if line.inbox.is_empty() {
+        line.rest();
+        match waits(line, spec.keep_alive, seat).await {
+            Filled::Some => {}
+            Filled::Evicted => return Next::Evicted,
+            Filled::End | Filled::Late => return Next::End,
+        }
+    }
+    let late = tokio::time::Instant::now() + spec.head_timeout;
+    let mut scanned = 0;
+    loop {
+        if !may_begin(&line.inbox) {
+            return Next::Bad(Bad::Malformed);
+        }
+        if let Some(end) = end_of_head(&line.inbox, scanned) {
+            if end > spec.head_bytes {
+                return Next::Bad(Bad::TooLong);
+            }
+            if &line.inbox[..end] == PREFACE {
+                return Next::Http2;
+            }
+            // A copy of its own length: a request that waits keeps nothing else alive.
+            let bytes = bytes::Bytes::copy_from_slice(&line.inbox[..end]);
+            bytes::Buf::advance(&mut line.inbox, end);
+            if bytes.iter().all(|b| matches!(b, b'\r' | b'\n')) {
+                scanned = 0;
+                continue;
+            }
+            return match read_request(&bytes) {
+                Ok(head) => Next::Request(Box::new(head)),
+                Err(bad) => Next::Bad(bad),
+            };
+        }
+        scanned = line.inbox.len();
+        if scanned >= spec.head_bytes {
+            return Next::Bad(Bad::TooLong);
+        }
+        let left = late.saturating_duration_since(tokio::time::Instant::now());
+        match waits(line, left, seat).await {
+            Filled::Some => {}
+            Filled::Evicted => return Next::Evicted,
+            Filled::Late => return Next::Slow,
+            Filled::End => return Next::End,
+        }
+    }
+}
+
+enum Filled {
+    Some,
+    End,
+    Late,
+    Evicted,
+}
+
+async fn waits(line: &mut Line, most: Duration, seat: &Seat) -> Filled {
+    let filled = tokio::time::timeout(most, poll_fn(|cx| line.poll_fill(cx)));
+    tokio::select! {
+        biased;
+        filled = filled => match filled {
+            Ok(Ok(0) | Err(_)) => Filled::End,
+            Ok(Ok(_)) => Filled::Some,
+            Err(_) => Filled::Late,
+        },
+        () = seat.given_up() => Filled::Evicted,
+    }
+}

@@ -1,0 +1,1 @@
+//! What the pure parts promise, on values only.
