@@ -329,7 +329,6 @@ impl<F: Front> Exchange<'_, F> {
             send: spec.send_timeout,
             answer: host.spec.answer_timeout,
             body_bytes: host.spec.body_bytes,
-            closes: self.worker.shared.is_leaving(),
         };
         let look = pin!(tokio::time::sleep(Relay::<F>::pace()));
         Relay::new(self.front, back, patience, look).carry().await

@@ -207,3 +207,59 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
 pub(super) fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE].contains(method)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::h1::head::read_request;
+    use super::*;
+
+    fn head(text: &str) -> RequestHead {
+        read_request(&text.replace('\n', "\r\n").into_bytes().into()).expect("a request")
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_client_is_whom_the_last_trusted_proxy_saw() {
+        let proxies = [Network::parse("10.0.0.0/8").expect("a network"), Network::parse("fd00::/8").expect("a network")];
+        let client = |peer: &str, chain: &str| {
+            let head = head(&format!("GET / HTTP/1.1\nhost: a\n{chain}\n"));
+            Origin::of(ip(peer), false, &head.headers, &proxies).client
+        };
+        assert_eq!(client("203.0.113.9", "x-forwarded-for: 6.6.6.6\n"), ip("203.0.113.9"));
+        assert_eq!(client("10.0.0.1", "x-forwarded-for: 6.6.6.6, 203.0.113.9\n"), ip("203.0.113.9"));
+        assert_eq!(client("10.0.0.1", "x-forwarded-for: 6.6.6.6\nx-forwarded-for: 203.0.113.9, 10.0.0.2\n"), ip("203.0.113.9"));
+        assert_eq!(client("::ffff:10.0.0.1", "x-forwarded-for: 203.0.113.9:4711\n"), ip("203.0.113.9"));
+        assert_eq!(client("fd00::1", "x-forwarded-for: [2001:db8::1]:4711\n"), ip("2001:db8::1"));
+        assert_eq!(client("10.0.0.1", "x-forwarded-for: 203.0.113.9, unknown\n"), ip("10.0.0.1"));
+        assert_eq!(client("10.0.0.1", ""), ip("10.0.0.1"));
+    }
+
+    #[test]
+    fn an_upgrade_is_asked_for_in_both_fields_and_never_to_http() {
+        let upgrade = |text: &str| for_backend(&mut head(text), Origin { peer: ip("10.0.0.1"), client: ip("10.0.0.1"), trusted: false, tls: false });
+        let wanted = Some(Upgrade(HeaderValue::from_static("websocket")));
+        assert_eq!(upgrade("GET / HTTP/1.1\nhost: a\nconnection: Upgrade\nupgrade: websocket\n\n"), wanted);
+        for text in [
+            "GET / HTTP/1.1\nhost: a\nupgrade: websocket\n\n",
+            "GET / HTTP/1.1\nhost: a\nconnection: upgrade\nupgrade: h2c\n\n",
+            "GET / HTTP/1.1\nhost: a\nconnection: upgrade\nupgrade: websocket, H2C\n\n",
+            "GET / HTTP/1.1\nhost: a\nconnection: upgrade\nupgrade: HTTP/2.0\n\n",
+            "GET / HTTP/1.1\nhost: a\nconnection: upgrade\nupgrade: TLS/1.0\n\n",
+            "GET / HTTP/1.1\nhost: a\nconnection: upgrade\nupgrade: websocket\nupgrade: x\n\n",
+            "POST / HTTP/1.1\nhost: a\nconnection: upgrade\nupgrade: websocket\ncontent-length: 1\n\n",
+        ] {
+            assert_eq!(upgrade(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn nobody_can_have_a_field_removed_that_says_where_the_message_ends() {
+        let mut head = head("POST / HTTP/1.1\nhost: a\nconnection: content-length, x-a\ncontent-length: 1\nx-a: 1\n\n");
+        strip(&mut head.headers);
+        assert!(head.headers.contains_key(CONTENT_LENGTH));
+        assert!(!head.headers.contains_key("x-a") && !head.headers.contains_key(CONNECTION));
+    }
+}

@@ -23,6 +23,8 @@ pub(super) struct H1Front {
     closes: bool,
     /// The answer ended short of what its head promised.
     broken: bool,
+    /// The gateway leaves: every answer is the last one of its connection.
+    last: bool,
 }
 
 impl H1Front {
@@ -37,11 +39,13 @@ impl H1Front {
             framing: Framing::None,
             closes: false,
             broken: false,
+            last: false,
         }
     }
 
     /// A request was read.
-    pub(super) fn begin(&mut self, head: &RequestHead) {
+    pub(super) fn begin(&mut self, head: &RequestHead, last: bool) {
+        self.last = last;
         self.decoder = Decoder::new(head.framing);
         self.untouched = true;
         self.version = head.version;
@@ -61,9 +65,9 @@ impl H1Front {
         !self.closes && !self.broken && self.decoder.is_done()
     }
 
-    /// Whether the client must see a break.
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken
+    /// Whether an orderly end would look like the end of the answer, which it is not.
+    pub(super) fn ends_in_doubt(&self) -> bool {
+        self.broken && self.framing == Framing::Close
     }
 }
 
@@ -107,7 +111,7 @@ impl Front for H1Front {
         };
         // Of a body that is not read by now the rest may never be: nothing after it could be told apart.
         self.closes =
-            closes || !self.client_keeps || self.framing == Framing::Close || !self.decoder.is_done();
+            closes || self.last || !self.client_keeps || self.framing == Framing::Close || !self.decoder.is_done();
         let connection = match (self.closes, old) {
             (true, _) => Connection::Closes,
             (false, true) => Connection::StaysTold,

@@ -363,6 +363,22 @@ mod tests {
         assert!(Turned::ALL.iter().enumerate().all(|(at, why)| *why as usize == at));
     }
 
+    /// The rows of docs/gateway.md.
+    fn documented() -> String {
+        let mut rows = String::new();
+        for (name, kind, labels, help) in TABLE {
+            let _ = writeln!(rows, "| `{name}` | {kind} | {labels} | {help} |");
+        }
+        let words: Vec<String> = Outcome::ALL.iter().map(|outcome| format!("`{}`", outcome.word())).collect();
+        let _ = write!(rows, "\nOutcomes: {}.\n", words.join(", "));
+        rows
+    }
+
+    #[test]
+    fn every_metric_stands_in_the_documentation_as_it_is() {
+        assert!(include_str!("../../docs/gateway.md").contains(&documented()), "it should say\n{}", documented());
+    }
+
     #[test]
     fn a_gauge_is_where_it_was_whatever_ends_a_request() {
         let metrics = Arc::new(Metrics::default());

@@ -31,8 +31,6 @@ mod serve;
 mod serve_h2;
 mod site;
 mod spawn;
-#[cfg(test)]
-mod tests;
 mod tls;
 mod tunnel;
 mod upstream;

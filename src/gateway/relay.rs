@@ -37,8 +37,6 @@ pub(super) struct Patience {
     pub(super) answer: Option<Duration>,
     /// How long the body may be.
     pub(super) body_bytes: Option<u64>,
-    /// Whether the client's connection is to end with this answer.
-    pub(super) closes: bool,
 }
 
 /// How an exchange ended.
@@ -285,7 +283,7 @@ impl<'a, F: Front> Relay<'a, F> {
             return Ok(());
         }
         self.answer = Answer::Body(head.status);
-        self.front.start(head, self.patience.closes);
+        self.front.start(head, false);
         Ok(())
     }
 

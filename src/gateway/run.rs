@@ -8,6 +8,7 @@ use super::site::{Leaving, Shared};
 use super::worker::{self, Door};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
+use crate::fleet::model::GatewaySpec;
 use crate::event::{Event, GatewayState, Line, Sink};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,15 +83,7 @@ pub async fn run(start: Start, sink: Arc<dyn Sink>) -> Result<(), Problem> {
     let files = files_for_connections();
     let shared = Arc::new(Shared::new(prepared));
     let (over, ended) = watch::channel(false);
-    let threads = spec.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    for number in 0..threads {
-        let doors = doors(&listeners).map_err(|error| failed(format!("a listener cannot be shared: {error}")))?;
-        let (shared, ended) = (Arc::clone(&shared), ended.clone());
-        std::thread::Builder::new()
-            .name(format!("gateway-{number}"))
-            .spawn(move || worker::run(&shared, doors, files, ended))
-            .map_err(|error| failed(format!("no thread: {error}")))?;
-    }
+    begin_threads(&spec, &shared, &listeners, files, &ended)?;
     let control = spec.control.as_deref().map(listen::control).transpose().map_err(failed)?;
     if let Some(predecessor) = predecessor {
         predecessor.release().map_err(|error| failed(format!("the gateway that ran does not let go: {error}")))?;
@@ -106,6 +99,31 @@ pub async fn run(start: Start, sink: Arc<dyn Sink>) -> Result<(), Problem> {
     let result = running.serve().await;
     let _ = over.send(true);
     result
+}
+
+/// Begins the threads, and waits until each of them can serve.
+fn begin_threads(
+    spec: &GatewaySpec,
+    shared: &Arc<Shared>,
+    listeners: &[Listener],
+    files: usize,
+    ended: &watch::Receiver<bool>,
+) -> Result<(), Problem> {
+    let threads = spec.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let (ready, begun) = std::sync::mpsc::channel();
+    for number in 0..threads {
+        let doors = doors(listeners).map_err(|error| failed(format!("a listener cannot be shared: {error}")))?;
+        let (shared, ended, ready) = (Arc::clone(shared), ended.clone(), ready.clone());
+        std::thread::Builder::new()
+            .name(format!("gateway-{number}"))
+            .spawn(move || worker::run(&shared, doors, files, ended, &ready))
+            .map_err(|error| failed(format!("no thread: {error}")))?;
+    }
+    drop(ready);
+    for _ in 0..threads {
+        begun.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone))).map_err(|error| failed(format!("a thread cannot serve: {error}")))?;
+    }
+    Ok(())
 }
 
 type Before = (Vec<Listener>, Option<Predecessor>);
@@ -140,14 +158,15 @@ fn where_it_serves(listeners: &[Listener], files: usize) -> String {
     format!("serving {}, metrics at {}; {files} connections at most", served.join(", "), at(Purpose::Metrics))
 }
 
-/// How many connections the limit of open files allows, raised as far as it can be. One that is forwarded has a second file.
+/// How many connections the limit of open files allows, raised as far as it can be.
 fn files_for_connections() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // Where it cannot be raised, it stays what it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let now = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
-    (now.saturating_sub(OTHER_FILES) / 2).max(16)
+    // Most connections wait or are idle: a backend is reached for those that do not, and where no file is left they wait on.
+    (now.saturating_sub(OTHER_FILES) / 8 * 7).max(16)
 }
 
 impl Signals {

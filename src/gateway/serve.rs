@@ -47,7 +47,7 @@ pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>
         match next(&mut front, &worker, &seat).await {
             Next::Request(head) => {
                 seat.works();
-                front.begin(&head);
+                front.begin(&head, worker.shared.is_leaving());
                 match exchange::run(&mut front, *head, peer, &worker).await {
                     After::AsItIs => {}
                     After::Tunnel(opened) => return Box::pin(tunnel::carry(front, *opened)).await,
@@ -74,7 +74,7 @@ pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>
             Next::End => return,
         }
     }
-    if front.is_broken() {
+    if front.ends_in_doubt() {
         front.line.reset();
     } else {
         Box::pin(front.line.linger()).await;

@@ -253,7 +253,7 @@ async fn encrypted(host: &Host, stream: TcpStream) -> Result<Stream, NoWay> {
 /// Small answers are not held back, and a peer that vanished is noticed some day.
 pub(super) fn tuned(stream: &TcpStream) {
     // Both only make things better; a socket that refuses them is already dead.
-    let _ = stream.set_nodelay(true);
+    drop(stream.set_nodelay(true));
     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
 }
 

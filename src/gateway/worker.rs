@@ -8,7 +8,7 @@ use super::upstream::{Pool, tuned};
 use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
@@ -136,16 +136,27 @@ pub(super) struct Door {
     pub(super) tls: bool,
 }
 
-/// Serves on this thread until the gateway has left and `over` says so.
-pub(super) fn run(shared: &Arc<Shared>, doors: Vec<Door>, files: usize, mut over: watch::Receiver<bool>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async {
+/// Serves on this thread until `over` says so. `ready` is told once whether it can.
+pub(super) fn run(
+    shared: &Arc<Shared>,
+    doors: Vec<Door>,
+    files: usize,
+    mut over: watch::Receiver<bool>,
+    ready: &mpsc::Sender<std::io::Result<()>>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    tokio::task::LocalSet::new().block_on(&runtime, async {
         let worker = Worker::new(Arc::clone(shared));
         for door in doors {
-            let listener = tokio::net::TcpListener::from_std(door.socket)?;
-            tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door.tls, files));
+            match tokio::net::TcpListener::from_std(door.socket) {
+                Ok(listener) => drop(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door.tls, files))),
+                Err(error) => return drop(ready.send(Err(error))),
+            }
         }
+        drop(ready.send(Ok(())));
         let sweep = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -157,7 +168,5 @@ pub(super) fn run(shared: &Arc<Shared>, doors: Vec<Door>, files: usize, mut over
             () = sweep => {}
             _ = over.wait_for(|over| *over) => {}
         }
-        Ok(())
-    })
+    });
 }
-

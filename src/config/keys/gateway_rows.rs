@@ -28,7 +28,7 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
     key("gateway", "head_bytes", count(1024, 1_048_576, "bytes"), Default("32768"), "32768", "How long a request's head may be, in bytes."),
     key("gateway", "drain_file", FILE, Optional, "\"/run/mythex/drain\"", "While this file is there, every health check is answered 503 and everything else goes on: `drain.file` of deploy.toml."),
     key("gateway", "control", FILE, Optional, "\"/run/handover/gateway.sock\"", "The socket at which `handover gateway --take-over` asks for the listeners; made by the gateway, for its own user only."),
-    key("gateway", "shutdown", ANY_TIME, Default("\"30s\""), "\"30s\"", "How long a stop (SIGTERM, SIGINT) waits for what runs and what is held."),
+    key("gateway", "shutdown", ANY_TIME, Default("\"60s\""), "\"60s\"", "How long a stop (SIGTERM, SIGINT) waits for what runs and what is held."),
     key("gateway", "finish", ANY_TIME, Default("\"1h\""), "\"1h\"", "How long a process that handed its listeners over waits for what runs, what is held and its clients' open connections."),
     key("gateway", "workers", count(1, 1024, "threads"), Computed("as many as there are processors"), "2", "How many threads serve."),
     key("gateway", "watch", Kind::Duration { min: 100, max: DAY }, Optional, "\"2s\"", "How often the file is looked at, and read again when it changed; without it SIGHUP alone says so."),

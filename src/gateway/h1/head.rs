@@ -251,3 +251,78 @@ impl RequestHead {
             && self.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<RequestHead, Bad> {
+        read_request(&Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_head_is_read_into_its_parts() {
+        let head = read("POST /a?b HTTP/1.1\r\nHost: x.test:81\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n").expect("a head");
+        assert_eq!((head.method.as_str(), head.target.as_str(), head.authority.as_str()), ("POST", "/a?b", "x.test:81"));
+        assert_eq!((head.framing, head.keep, head.expects()), (Framing::Length(5), true, true));
+        let old = read("GET / HTTP/1.0\r\nhost: a\r\n\r\n").expect("a head");
+        assert_eq!((old.keep, old.framing), (false, Framing::None));
+        assert!(read("GET / HTTP/1.0\r\nhost: a\r\nconnection: Keep-Alive\r\n\r\n").expect("a head").keep);
+        assert!(!read("GET / HTTP/1.1\r\nhost: a\r\nconnection: x, CLOSE\r\n\r\n").expect("a head").keep);
+        let absolute = read("GET http://b.test?q HTTP/1.1\r\nhost: a\r\n\r\n").expect("a head");
+        assert_eq!((absolute.authority.as_str(), absolute.target.as_str()), ("b.test", "/?q"));
+        assert_eq!(read("OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n").expect("a head").target.as_str(), "*");
+    }
+
+    #[test]
+    fn the_end_of_a_head_is_found_wherever_the_pieces_end() {
+        let text = b"GET / HTTP/1.1\r\nhost: a\r\n\r\nrest";
+        let mut scanned = 0;
+        let found = (0..=text.len()).find_map(|end| {
+            let found = end_of_head(&text[..end], scanned);
+            scanned = end;
+            found
+        });
+        assert_eq!(found, Some(text.len() - 4));
+        // So that what is malformed is not waited for until its time is over.
+        assert_eq!(end_of_head(b"GET / HTTP/1.1\nhost: a\n\nrest", 0), Some(24));
+        assert_eq!(end_of_head(b"GET / HTTP/1.1\r\n", 0), None);
+    }
+
+    #[test]
+    fn an_answer_says_where_it_ends_in_one_way() {
+        let read = |text: &str, method: &Method| read_response(&Bytes::copy_from_slice(text.as_bytes()), method).map(|head| head.framing);
+        let get = |text: &str| read(text, &Method::GET);
+        assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(get("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n"), Ok(Framing::Chunked));
+        assert_eq!(get("HTTP/1.1 200\r\n\r\n"), Ok(Framing::Close));
+        assert_eq!(get("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\n"), Ok(Framing::None));
+        assert_eq!(read("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", &Method::HEAD), Ok(Framing::None));
+        assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n"), Err(Bad::Framing));
+        assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n"), Err(Bad::Framing));
+        assert_eq!(get("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n"), Err(Bad::Coding));
+        assert_eq!(get("HTTP/2 200\r\n\r\n"), Err(Bad::Malformed));
+    }
+
+    proptest! {
+        /// Whatever comes: no panic, and what is taken is one request with one host and one framing.
+        #[test]
+        fn whatever_is_taken_is_plain(text in "(GET|POST) /[a-z ]{0,3} HTTP/1\\.[012](\r\n|\n)((Host|Content-Length|Transfer-Encoding|X)[ ]?: ?(a|5|chunked|x y|\t)?(\r\n|\n|\r)){0,4}\r\n") {
+            if let Ok(head) = read(&text) {
+                prop_assert!(!text.replace("\r\n", "").contains(['\r', '\n']));
+                prop_assert!(head.headers.get_all(HOST).iter().count() <= 1);
+                prop_assert!(!(head.headers.contains_key(CONTENT_LENGTH) && head.headers.contains_key(TRANSFER_ENCODING)));
+            }
+        }
+
+        #[test]
+        fn nothing_makes_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let bytes = Bytes::from(bytes);
+            drop(read_request(&bytes));
+            drop(read_response(&bytes, &Method::GET));
+            may_begin(&bytes);
+        }
+    }
+}

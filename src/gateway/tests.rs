@@ -1,1 +1,0 @@
-//! What the pure parts promise, on values only.
