@@ -39,7 +39,7 @@ http { access_log off; keepalive_requests 100000000; client_body_temp_path $work
 END
 cat >"$work/haproxy.cfg" <<END
 global
-  maxconn 16000
+  maxconn 8000
   nbthread 1
 defaults
   mode http

@@ -29,14 +29,16 @@ pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>
         let site = worker.shared.site();
         let Some(config) = site.tls.clone() else { return };
         seat.idles();
+        // Boxed, as is everything large that not every connection needs: thousands of them may only wait.
+        let shake = Box::pin(tokio::time::timeout(site.spec.head_timeout, TlsAcceptor::from(config).accept(socket)));
         let shaken = tokio::select! {
-            shaken = tokio::time::timeout(site.spec.head_timeout, TlsAcceptor::from(config).accept(socket)) => shaken,
+            shaken = shake => shaken,
             () = seat.given_up() => return metrics.turned_away(Turned::Evicted),
         };
         let Ok(Ok(stream)) = shaken else { return metrics.turned_away(Turned::Handshake) };
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
             let line = Line::new(Stream::Server(Box::new(stream)));
-            return serve_h2::connection(line, peer, &worker, &seat).await;
+            return Box::pin(serve_h2::connection(line, peer, &worker, &seat)).await;
         }
         Stream::Server(Box::new(stream))
     } else {
@@ -56,7 +58,7 @@ pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>
                     break;
                 }
             }
-            Next::Http2 => return serve_h2::connection(front.line, peer, &worker, &seat).await,
+            Next::Http2 => return Box::pin(serve_h2::connection(front.line, peer, &worker, &seat)).await,
             Next::Bad(bad) => {
                 metrics.turned_away(Turned::Malformed);
                 front.begin_badly();

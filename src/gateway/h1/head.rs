@@ -147,7 +147,7 @@ fn target_of(method: &Method, path: &str) -> Result<(PathAndQuery, Option<String
     }
     let target = match uri.path_and_query() {
         Some(target) if target.as_str().starts_with('/') => target.clone(),
-        Some(target) => format!("/{target}").parse().map_err(|_| Bad::Malformed)?,
+        Some(target) => format!("/{}", target.as_str()).parse().map_err(|_| Bad::Malformed)?,
         None => PathAndQuery::from_static("/"),
     };
     Ok((target, Some(authority.as_str().to_owned())))

@@ -318,6 +318,7 @@ fn a_connection_becomes_a_tunnel_where_both_sides_agree() {
     until("it is a tunnel", || gateway.metric("tunnels{host=\"a.test\"}") == 1.0);
     stream.write_all(b"hello").expect("sent");
     assert_eq!(read_all(&mut stream), "hello");
+    drop(stream);
     gateway.all_gauges_are_zero();
     let plain = gateway.ask("GET /ws HTTP/1.1\r\nhost: a.test\r\nupgrade: websocket\r\nconnection: close\r\n\r\n");
     assert!(plain.ends_with("no"), "nobody asked in `Connection`: {plain}");

@@ -30,7 +30,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 pub fn pause(millis: u64) {
     let (_keep, wait) = std::sync::mpsc::channel::<()>();
-    drop(wait.recv_timeout(Duration::from_millis(millis)));
+    let _ = wait.recv_timeout(Duration::from_millis(millis));
 }
 
 /// A gateway.
