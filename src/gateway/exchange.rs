@@ -12,7 +12,7 @@ use super::line::{Line, Presence};
 use super::metrics::{Active, Counted, Held, HeldInAll, HostMetrics, Outcome, Turned};
 use super::own;
 use super::relay::{Back, Ended, Patience, Relay};
-use super::site::{Host, Place, Site, Standing, Waiting};
+use super::site::{Going, Host, Place, Site, Standing, Waiting};
 use super::upstream::{NoWay, Wish};
 use super::worker::Worker;
 use crate::fleet::model::HostName;
@@ -75,6 +75,7 @@ struct Exchange<'a, F> {
     /// Whether it is the client's own deadline.
     clients: bool,
     waited: bool,
+    going: Option<Going>,
 }
 
 /// Carries out a request.
@@ -124,6 +125,7 @@ pub(super) async fn run<F: Front>(front: &mut F, head: RequestHead, peer: Peer, 
         deadline: began + hold,
         clients,
         waited: false,
+        going: None,
     };
     exchange.carry(page, grpc, &mut counting).await
 }
@@ -202,6 +204,7 @@ impl<F: Front> Exchange<'_, F> {
     }
 
     /// A connection to the backend, however long that takes within the hold.
+    /// Whoever waits, waits in here: what is large and not needed for that is boxed.
     async fn obtain(&mut self, wish: Wish, page: bool) -> Result<Back, NotForwarded> {
         let now = Instant::now();
         let host = self.standing.host();
@@ -234,6 +237,7 @@ impl<F: Front> Exchange<'_, F> {
                 }
                 Ok(back) => return Ok(back),
                 Err(NotForwarded::Fault(Fault::Broken)) => {
+                    self.going = None;
                     place = self.standing.turned_away(Instant::now(), ticket.take(), host.spec.held);
                 }
                 Err(other) => return Err(other),
@@ -251,13 +255,13 @@ impl<F: Front> Exchange<'_, F> {
         }
         let standing = Arc::clone(&self.standing);
         if host.spec.backend.http2 {
-            let way = self.while_present(pool.streams(host, &standing)).await?;
+            let way = self.while_present(Box::pin(pool.streams(host, &standing))).await?;
             let sender = way.map_err(|NoWay| NotForwarded::Fault(Fault::Broken))?;
             let back = H2Back::start(sender, &self.head, host.spec.backend.tls);
             let fault = Fault::Refused(StatusCode::BAD_REQUEST, "This request cannot be said in HTTP/2.");
             return Ok(Back::H2(Box::new(back.ok_or(NotForwarded::Fault(fault))?)));
         }
-        let way = self.while_present(pool.fresh(host, &standing)).await?;
+        let way = self.while_present(Box::pin(pool.fresh(host, &standing))).await?;
         Ok(Back::H1(Box::new(way.map_err(|NoWay| NotForwarded::Fault(Fault::Broken))?)))
     }
 
@@ -282,12 +286,19 @@ impl<F: Front> Exchange<'_, F> {
         let waited = loop {
             let now = Instant::now();
             if now >= self.deadline {
+                if waiting.hurry() {
+                    self.going = Some(waiting.going());
+                    break Ok(waiting.ticket);
+                }
                 break Err(NotForwarded::Fault(over));
             }
             let pause = tokio::time::sleep(LOOK.min(self.deadline - now));
             tokio::select! {
                 biased;
-                _ = &mut waiting.released => break Ok(waiting.ticket),
+                _ = &mut waiting.released => {
+                    self.going = Some(waiting.going());
+                    break Ok(waiting.ticket);
+                }
                 () = pause => {}
             }
             // While it waits, a client that ends its side means that it left.

@@ -11,6 +11,12 @@ use std::time::{Duration, Instant};
 pub(super) const STEP: Duration = Duration::from_millis(5);
 /// By how much more are released each time.
 const GROWTH: usize = 4;
+/// While so many that were released are not finished, more follow only at the pace below: each of them needs buffers here and
+/// attention there.
+const UNDER_WAY: usize = 512;
+/// Whatever the backend makes of them, of those who wait one in so many goes at each step: a queue of any length is on its way
+/// within seconds.
+const PACE: usize = 2000;
 /// An absence is remembered so long after the last who asked, so that the next one need not find out again.
 pub(super) const MEMORY: Duration = Duration::from_secs(10);
 
@@ -51,13 +57,15 @@ pub(super) struct Hold {
     phase: Phase,
     waiting: BTreeSet<Ticket>,
     last: u64,
+    /// How many were released and are not finished.
+    under_way: usize,
     /// When somebody last wanted the backend.
     asked: Option<Instant>,
 }
 
 impl Hold {
     pub(super) fn new() -> Self {
-        Self { phase: Phase::Open, waiting: BTreeSet::new(), last: 0, asked: None }
+        Self { phase: Phase::Open, waiting: BTreeSet::new(), last: 0, under_way: 0, asked: None }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -121,7 +129,10 @@ impl Hold {
         if now < next {
             return Vec::new();
         }
-        let going: Vec<Ticket> = self.waiting.iter().take(count).copied().collect();
+        let pace = self.waiting.len().div_ceil(PACE);
+        let room = count.min(UNDER_WAY.saturating_sub(self.under_way).max(pace));
+        let going: Vec<Ticket> = self.waiting.iter().take(room).copied().collect();
+        self.under_way += going.len();
         for ticket in &going {
             self.waiting.remove(ticket);
         }
@@ -131,6 +142,18 @@ impl Hold {
             Phase::Releasing { next: now + STEP, count: count.saturating_mul(GROWTH) }
         };
         going
+    }
+
+    /// Somebody's time is over, and the backend accepts: it goes now. Tells whether that is so.
+    pub(super) fn hurry(&mut self, ticket: Ticket) -> bool {
+        let goes = matches!(self.phase, Phase::Releasing { .. }) && self.waiting.remove(&ticket);
+        self.under_way += usize::from(goes);
+        goes
+    }
+
+    /// One that was released is finished, in whatever way.
+    pub(super) fn finished(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
     }
 
     /// Whether anybody is to look whether the backend accepts. An absence that nobody asked about for a while is forgotten.
@@ -183,13 +206,34 @@ mod tests {
         let (mut gone, mut steps, mut at) = (Vec::new(), Vec::new(), now);
         while hold.phase() != Phase::Open {
             let going = hold.release(at);
+            going.iter().for_each(|_| hold.finished());
             steps.push(going.len());
             gone.extend(going);
             at += STEP;
         }
         assert_eq!(gone, tickets);
-        assert_eq!(steps, [1, 4, 16, 64, 256, 659]);
+        assert_eq!(steps, [1, 4, 16, 64, 256, 512, 147]);
         assert!(at - now <= Duration::from_millis(50), "{:?}", at - now);
+    }
+
+    #[test]
+    fn a_backend_that_answers_slowly_gets_so_many_at_once_and_the_others_at_a_pace() {
+        let now = Instant::now();
+        let (mut hold, tickets) = absent(now, 10_000);
+        hold.accepted(now);
+        let mut at = now;
+        while hold.release(at).len() != 5 {
+            at += STEP;
+            assert!(at - now < Duration::from_secs(1));
+        }
+        assert_eq!(hold.waiting.len(), 10_000 - UNDER_WAY - 5);
+        assert!(hold.hurry(tickets[9_999]), "its time is over, and the backend is there");
+        assert!(!hold.hurry(tickets[9_999]));
+        while hold.phase() != Phase::Open {
+            hold.release(at);
+            at += STEP;
+        }
+        assert!(at - now < Duration::from_secs(30), "{:?}", at - now);
     }
 
     #[test]
@@ -239,7 +283,7 @@ mod tests {
     proptest! {
         /// Whatever happens in whatever order: nobody goes twice, nobody is forgotten, the limit holds.
         #[test]
-        fn everybody_goes_once_or_leaves(steps in proptest::collection::vec(0_u8..6, 1..200)) {
+        fn everybody_goes_once_or_leaves(steps in proptest::collection::vec(0_u8..7, 1..200)) {
             let mut now = Instant::now();
             let mut hold = Hold::new();
             let (mut waiting, mut gone) = (BTreeSet::new(), BTreeSet::new());
@@ -250,6 +294,7 @@ mod tests {
                         prop_assert!(waiting.insert(ticket));
                     },
                     2 => hold.accepted(now),
+                    6 => hold.finished(),
                     3 => if let Some(ticket) = waiting.pop_last() {
                         prop_assert!(hold.leave(ticket));
                     },

@@ -15,11 +15,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::{client, server};
 
 /// A read asks for so much at first; a request's head rarely needs more, and thousands may wait with what they have.
-const FIRST_READ: usize = 4 * 1024;
+const FIRST_READ: usize = 2 * 1024;
 /// And for so much where more keeps coming.
-const MOST_READ: usize = 64 * 1024;
+const MOST_READ: usize = 32 * 1024;
 /// While so much is still to be sent nothing more is taken.
-const OUTBOX: usize = 64 * 1024;
+const OUTBOX: usize = 8 * 1024;
 /// How long and how much is read of a client that is being closed on: an answer is lost if the socket closes over unread data.
 const LINGER: (Duration, usize) = (Duration::from_secs(2), 4 * 1024 * 1024);
 

@@ -166,3 +166,28 @@ async fn waits(line: &mut Line, most: Duration, seat: &Seat) -> Filled {
         () = seat.given_up() => Filled::Evicted,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::site::{Shared, prepare};
+    use super::*;
+    use std::sync::Arc;
+
+    /// Thousands of connections may wait at a time, each with this.
+    #[test]
+    fn what_every_connection_has_is_small() {
+        let text = "[gateway]\nlisten = \"127.0.0.1:1\"\n[[gateway.host]]\nname = \"a\"\nbackend = \"http://b\"\n";
+        let source = crate::config::Source::new("g.toml", text);
+        let (spec, _) = crate::config::gateway_from(&source, None).expect("a configuration");
+        let shared = Arc::new(Shared::new(prepare(spec).unwrap_or_else(|wrong| panic!("{wrong:?}"))));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+            let address = listener.local_addr().expect("an address");
+            let socket = TcpStream::connect(address).await.expect("connected");
+            let worker = Worker::new(shared);
+            let size = size_of_val(&connection(socket, Peer { address, tls: false }, worker));
+            assert!(size <= 3000, "{size} bytes");
+        });
+    }
+}

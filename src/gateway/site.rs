@@ -56,12 +56,40 @@ pub(super) struct Waiting {
     standing: Arc<Standing>,
     pub(super) ticket: Ticket,
     pub(super) released: oneshot::Receiver<()>,
+    /// Its release was noticed: whoever has that says when it is finished.
+    goes: bool,
+}
+
+/// One that waited and was released, until it is finished.
+#[derive(Debug)]
+pub(super) struct Going(Arc<Standing>);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.0.queue().hold.finished();
+    }
+}
+
+impl Waiting {
+    /// It was released.
+    pub(super) fn going(&mut self) -> Going {
+        self.goes = true;
+        Going(Arc::clone(&self.standing))
+    }
+
+    /// Its time is over; it goes all the same where the backend is there by now.
+    pub(super) fn hurry(&self) -> bool {
+        self.standing.queue().hold.hurry(self.ticket)
+    }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut queue = self.standing.queue();
-        queue.hold.leave(self.ticket);
+        // Released in the moment in which its client was found to be gone: nobody else would say that it is finished.
+        if !queue.hold.leave(self.ticket) && !self.goes {
+            queue.hold.finished();
+        }
         queue.wakers.remove(&self.ticket);
     }
 }
@@ -111,7 +139,7 @@ impl Standing {
             Arrival::Wait(ticket) => {
                 let (sender, released) = oneshot::channel();
                 queue.wakers.insert(ticket, sender);
-                Place::Wait(Waiting { standing: Arc::clone(self), ticket, released })
+                Place::Wait(Waiting { standing: Arc::clone(self), ticket, released, goes: false })
             }
         }
     }
@@ -144,7 +172,7 @@ impl Standing {
         let mut queue = self.queue();
         for ticket in queue.hold.release(now) {
             if let Some(waker) = queue.wakers.remove(&ticket) {
-                // Whoever is gone has left the queue already, or leaves now.
+                // Whoever has a ticket listens: it leaves the queue before it stops.
                 let _ = waker.send(());
             }
         }

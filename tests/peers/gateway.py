@@ -62,7 +62,7 @@ class Backend:
                 text = b"%d" % body
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()
@@ -175,12 +175,13 @@ async def ask(at, kind, path):
 
 
 async def hang_up(at, kind, path, after):
-    reader, writer = await asyncio.open_connection("127.0.0.1", at, limit=2**20)
+    _, writer = await asyncio.open_connection("127.0.0.1", at, limit=2**20)
     writer.write(REQUESTS[kind] % path.encode())
-    await asyncio.sleep(after)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-    del reader
+    try:
+        await asyncio.sleep(after)
+    finally:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
 
 
 async def gone_within(proxy, seconds):
@@ -318,8 +319,6 @@ async def held(count):
         for task in leave:
             task.cancel()
         await asyncio.gather(*leave, return_exceptions=True)
-        import gc
-        gc.collect()
         end = time.monotonic() + 10
         while await asyncio.to_thread(proxy.in_flight) != len(stay) and time.monotonic() < end:
             await asyncio.sleep(0.1)

@@ -114,8 +114,9 @@ fn plain_lines(bytes: &[u8]) -> Result<(), Bad> {
 /// HTTP/0.9 and nonsense are malformed; a version that could be one is not understood.
 fn version_fault(bytes: &[u8]) -> Bad {
     let line = bytes.split(|b| *b == b'\r').find(|line| !matches!(line, [] | [b'\n'])).unwrap_or_default();
-    let last = line.rsplit(|b| *b == b' ').next().unwrap_or_default();
-    match last.strip_prefix(b"HTTP/") {
+    let parts: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let [_, _, version] = parts[..] else { return Bad::Malformed };
+    match version.strip_prefix(b"HTTP/") {
         Some([major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit() => Bad::Version,
         _ => Bad::Malformed,
     }
