@@ -41,7 +41,10 @@ pub fn gateway_from(base: &Arc<Source>, over: Option<&Arc<Source>>) -> Result<Ga
         let loaded = from_sources(base, over)?;
         let none = || {
             let text = format!("`gateway` is missing: {} says nothing of a gateway", base.name);
-            Problems::from(Problem::new(&Place::new(base, 0..0), text).hint("add a table `[gateway]`, or name another file with `-c`"))
+            Problems::from(
+                Problem::new(&Place::new(base, 0..0), text)
+                    .hint("add a table `[gateway]`, or name another file with `-c`"),
+            )
         };
         return loaded.fleet.gateway.map(|spec| (spec, loaded.warnings)).ok_or_else(none);
     }
@@ -75,7 +78,7 @@ fn check_file(table: Table, missing: Missing, problems: &mut Vec<Problem>) -> Ta
     for entry in table.entries {
         if entry.key != "gateway" {
             let problem = Problem::new(&entry.key_place, format!("unknown key `{}` in a gateway's file", entry.key));
-            let hint = match nearest(&entry.key, ["gateway"].into_iter()) {
+            let hint = match nearest(&entry.key, ["gateway"]) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "everything stands in the table `[gateway]`".to_owned(),
             };

@@ -72,7 +72,9 @@ impl Fault {
     /// How it is counted.
     pub(super) fn outcome(&self) -> Outcome {
         match self {
-            Self::NotAllowed | Self::Refused(..) | Self::BodyTooLong | Self::SlowBody | Self::Circle => Outcome::Refused,
+            Self::NotAllowed | Self::Refused(..) | Self::BodyTooLong | Self::SlowBody | Self::Circle => {
+                Outcome::Refused
+            }
             Self::HoldEnded | Self::DeadlineOver => Outcome::HoldEnded,
             Self::HoldFull => Outcome::HoldFull,
             Self::Broken | Self::BadAnswer => Outcome::Unreachable,

@@ -106,7 +106,9 @@ mod tests {
     #[test]
     fn a_page_is_shown_to_page_loads_only() {
         let is = |text: &str| is_page_load(&head(text));
-        assert!(is("GET / HTTP/1.1\nhost: a\nsec-fetch-mode: navigate\nsec-fetch-dest: document\naccept: text/html\n\n"));
+        assert!(is(
+            "GET / HTTP/1.1\nhost: a\nsec-fetch-mode: navigate\nsec-fetch-dest: document\naccept: text/html\n\n"
+        ));
         assert!(is("GET / HTTP/1.1\nhost: a\naccept: text/html,application/xhtml+xml,*/*;q=0.8\n\n"));
         for other in [
             "POST / HTTP/1.1\nhost: a\naccept: text/html\ncontent-length: 1\n\n",

@@ -57,6 +57,8 @@ pub(super) trait Front {
     fn presence(&self) -> Presence;
     /// Gives memory back while the request waits.
     fn rest(&mut self);
+    /// Gives memory back while the other side is slower.
+    fn ease(&mut self);
     /// How many bytes came and went.
     fn moved(&self) -> (u64, u64);
     /// Whether something waits to be taken by the client.

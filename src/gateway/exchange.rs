@@ -248,7 +248,8 @@ impl<F: Front> Exchange<'_, F> {
     /// `Fault::Broken` is nobody there; anything else is final.
     async fn connect(&mut self, host: &Arc<Host>, wish: Wish) -> Result<Back, NotForwarded> {
         let pool = &self.worker.pool;
-        if !host.spec.backend.http2 && wish == Wish::Any
+        if !host.spec.backend.http2
+            && wish == Wish::Any
             && let Some(kept) = pool.kept(host, Instant::now())
         {
             return Ok(Back::H1(Box::new(kept)));
@@ -378,4 +379,3 @@ pub(super) async fn say<F: Front>(front: &mut F, answer: Answer) {
         front.abort();
     }
 }
-

@@ -46,8 +46,12 @@ impl Origin {
         let trusted = is_proxy(peer);
         let mut client = peer;
         if trusted {
-            let told: Vec<&str> =
-                headers.get_all(FORWARDED_FOR).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).collect();
+            let told: Vec<&str> = headers
+                .get_all(FORWARDED_FOR)
+                .iter()
+                .filter_map(|v| v.to_str().ok())
+                .flat_map(|v| v.split(','))
+                .collect();
             for text in told.iter().rev() {
                 // What is no address was not written by a proxy that can be believed: nothing before it counts.
                 let Some(address) = address(text.trim()) else { break };
@@ -108,7 +112,9 @@ pub(super) fn strip(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, UPGRADE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, HTTP2_SETTINGS] {
+    for name in
+        [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, UPGRADE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, HTTP2_SETTINGS]
+    {
         headers.remove(name);
     }
 }
@@ -117,9 +123,27 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
     strip(trailers);
     let banned = [
-        "content-length", "transfer-encoding", "host", "trailer", "content-encoding", "content-type", "content-range",
-        "authorization", "cookie", "set-cookie", "cache-control", "expect", "max-forwards", "pragma", "range", "via",
-        "forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
+        "content-length",
+        "transfer-encoding",
+        "host",
+        "trailer",
+        "content-encoding",
+        "content-type",
+        "content-range",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "cache-control",
+        "expect",
+        "max-forwards",
+        "pragma",
+        "range",
+        "via",
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-real-ip",
     ];
     for name in banned {
         trailers.remove(name);
@@ -133,8 +157,9 @@ fn upgrade_of(head: &RequestHead) -> Option<Upgrade> {
     let mut wanted = head.headers.get_all(UPGRADE).iter();
     let (Some(protocol), None) = (wanted.next(), wanted.next()) else { return None };
     // HTTP/2 by upgrade would carry requests past every rule here.
-    let carries_requests = protocol.as_bytes().to_ascii_lowercase().windows(3).any(|part| part == b"h2c" || part == b"tls")
-        || protocol.as_bytes().to_ascii_lowercase().starts_with(b"http");
+    let carries_requests =
+        protocol.as_bytes().to_ascii_lowercase().windows(3).any(|part| part == b"h2c" || part == b"tls")
+            || protocol.as_bytes().to_ascii_lowercase().starts_with(b"http");
     (!carries_requests).then(|| Upgrade(protocol.clone()))
 }
 
@@ -189,7 +214,8 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 
 /// Whether a request came through a gateway so often that it goes round in a circle.
 pub(super) fn goes_round(headers: &HeaderMap) -> bool {
-    let stations = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let stations =
+        headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
     stations.filter(|station| station.contains(PSEUDONYM)).count() >= ROUNDS
 }
 
@@ -223,14 +249,18 @@ mod tests {
 
     #[test]
     fn a_client_is_whom_the_last_trusted_proxy_saw() {
-        let proxies = [Network::parse("10.0.0.0/8").expect("a network"), Network::parse("fd00::/8").expect("a network")];
+        let proxies =
+            [Network::parse("10.0.0.0/8").expect("a network"), Network::parse("fd00::/8").expect("a network")];
         let client = |peer: &str, chain: &str| {
             let head = head(&format!("GET / HTTP/1.1\nhost: a\n{chain}\n"));
             Origin::of(ip(peer), false, &head.headers, &proxies).client
         };
         assert_eq!(client("203.0.113.9", "x-forwarded-for: 6.6.6.6\n"), ip("203.0.113.9"));
         assert_eq!(client("10.0.0.1", "x-forwarded-for: 6.6.6.6, 203.0.113.9\n"), ip("203.0.113.9"));
-        assert_eq!(client("10.0.0.1", "x-forwarded-for: 6.6.6.6\nx-forwarded-for: 203.0.113.9, 10.0.0.2\n"), ip("203.0.113.9"));
+        assert_eq!(
+            client("10.0.0.1", "x-forwarded-for: 6.6.6.6\nx-forwarded-for: 203.0.113.9, 10.0.0.2\n"),
+            ip("203.0.113.9")
+        );
         assert_eq!(client("::ffff:10.0.0.1", "x-forwarded-for: 203.0.113.9:4711\n"), ip("203.0.113.9"));
         assert_eq!(client("fd00::1", "x-forwarded-for: [2001:db8::1]:4711\n"), ip("2001:db8::1"));
         assert_eq!(client("10.0.0.1", "x-forwarded-for: 203.0.113.9, unknown\n"), ip("10.0.0.1"));
@@ -239,7 +269,12 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_asked_for_in_both_fields_and_never_to_http() {
-        let upgrade = |text: &str| for_backend(&mut head(text), Origin { peer: ip("10.0.0.1"), client: ip("10.0.0.1"), trusted: false, tls: false });
+        let upgrade = |text: &str| {
+            for_backend(
+                &mut head(text),
+                Origin { peer: ip("10.0.0.1"), client: ip("10.0.0.1"), trusted: false, tls: false },
+            )
+        };
         let wanted = Some(Upgrade(HeaderValue::from_static("websocket")));
         assert_eq!(upgrade("GET / HTTP/1.1\nhost: a\nconnection: Upgrade\nupgrade: websocket\n\n"), wanted);
         for text in [

@@ -2,10 +2,10 @@
 
 use super::ends::{Front, FrontTrouble, Piece};
 use super::fields;
+use super::h1::Framing;
 use super::h1::body::{Decoder, Taken};
 use super::h1::head::{RequestHead, ResponseHead};
 use super::h1::write::{self, Connection};
-use super::h1::Framing;
 use super::line::{Line, Presence};
 use hyper::{HeaderMap, Method, StatusCode, Version};
 use std::task::{Context, Poll, ready};
@@ -79,7 +79,10 @@ impl Front for H1Front {
                     self.untouched = false;
                     return Poll::Ready(Ok(Piece::Data(data)));
                 }
-                Ok(Taken::End(trailers)) => return Poll::Ready(Ok(Piece::End(trailers))),
+                Ok(Taken::End(trailers)) => {
+                    self.line.ease();
+                    return Poll::Ready(Ok(Piece::End(trailers)));
+                }
                 Ok(Taken::More) => {}
                 Err(bad) => return Poll::Ready(Err(FrontTrouble::Bad(bad))),
             }
@@ -154,6 +157,10 @@ impl Front for H1Front {
 
     fn rest(&mut self) {
         self.line.rest();
+    }
+
+    fn ease(&mut self) {
+        self.line.ease();
     }
 
     fn moved(&self) -> (u64, u64) {

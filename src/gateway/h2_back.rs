@@ -59,11 +59,12 @@ impl H2Back {
             sender.try_send_request(request).await.map_err(|mut error| {
                 let unsent = error.take_message().is_some();
                 let error = error.into_error();
-                let refused = error.source().and_then(|source| source.downcast_ref::<h2::Error>()).is_some_and(|error| {
-                    // GOAWAY before the stream, or REFUSED_STREAM: it was not processed (RFC 9113 section 8.7).
-                    error.reason() == Some(h2::Reason::REFUSED_STREAM)
-                        || error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR)
-                });
+                let refused =
+                    error.source().and_then(|source| source.downcast_ref::<h2::Error>()).is_some_and(|error| {
+                        // GOAWAY before the stream, or REFUSED_STREAM: it was not processed (RFC 9113 section 8.7).
+                        error.reason() == Some(h2::Reason::REFUSED_STREAM)
+                            || error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR)
+                    });
                 if unsent || refused { BackTrouble::Untouched } else { BackTrouble::Broken }
             })
         });

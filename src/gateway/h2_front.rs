@@ -41,7 +41,8 @@ pub(super) fn head_of(parts: Parts, body: &Incoming) -> Result<RequestHead, NoHe
     if method == Method::CONNECT || method == Method::TRACE {
         return Err(NoHead::Method);
     }
-    let host = headers.remove(HOST).map(|host| host.to_str().map(ToOwned::to_owned).map_err(|_| NoHead::Host)).transpose()?;
+    let host =
+        headers.remove(HOST).map(|host| host.to_str().map(ToOwned::to_owned).map_err(|_| NoHead::Host)).transpose()?;
     let named = uri.authority().map(|authority| authority.as_str().to_owned());
     let authority = match (named, host) {
         (Some(named), Some(host)) if !named.eq_ignore_ascii_case(&host) => return Err(NoHead::Host),
@@ -163,6 +164,8 @@ impl Front for H2Front {
     }
 
     fn rest(&mut self) {}
+
+    fn ease(&mut self) {}
 
     fn moved(&self) -> (u64, u64) {
         self.moved

@@ -20,6 +20,8 @@ const FIRST_READ: usize = 2 * 1024;
 const MOST_READ: usize = 32 * 1024;
 /// While so much is still to be sent nothing more is taken.
 const OUTBOX: usize = 8 * 1024;
+/// A buffer that is empty and larger than this is given back: what is under way in great numbers mostly waits.
+const KEPT: usize = 8 * 1024;
 /// How long and how much is read of a client that is being closed on: an answer is lost if the socket closes over unread data.
 const LINGER: (Duration, usize) = (Duration::from_secs(2), 4 * 1024 * 1024);
 
@@ -155,6 +157,9 @@ impl Line {
                 Poll::Pending => return Poll::Pending,
             }
         }
+        if self.outbox.capacity() > KEPT {
+            self.outbox = BytesMut::new();
+        }
         if !self.flushed {
             if !matches!(self.stream, Stream::Plain(_)) {
                 std::task::ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
@@ -172,6 +177,14 @@ impl Line {
     /// Whether everything written was sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.outbox.is_empty() && self.flushed
+    }
+
+    /// Nothing more is read for now.
+    pub(super) fn ease(&mut self) {
+        if self.inbox.is_empty() && self.inbox.capacity() > FIRST_READ {
+            self.inbox = BytesMut::new();
+        }
+        self.step = FIRST_READ;
     }
 
     /// Gives memory back while nothing moves.

@@ -5,8 +5,8 @@
 
 use crate::fleet::model::GatewaySpec;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -109,7 +109,9 @@ pub(super) fn ask(path: &str) -> Result<Option<(Vec<Listener>, Predecessor)>, St
     let wrong = |error: io::Error| format!("{path}: {error}");
     let stream = match UnixStream::connect(Path::new(path)) {
         Ok(stream) => stream,
-        Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind()) => return Ok(None),
+        Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind()) => {
+            return Ok(None);
+        }
         Err(error) => return Err(wrong(error)),
     };
     stream.set_read_timeout(Some(PATIENCE)).map_err(wrong)?;
@@ -146,8 +148,7 @@ pub(super) fn offer(stream: UnixStream, listeners: &[Listener]) -> io::Result<()
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let offer =
-        Offer { format: FORMAT, listeners: listeners.iter().map(|one| (one.purpose, one.address)).collect() };
+    let offer = Offer { format: FORMAT, listeners: listeners.iter().map(|one| (one.purpose, one.address)).collect() };
     let text = serde_json::to_vec(&offer).map_err(io::Error::other)?;
     let files: Vec<_> = listeners.iter().map(|one| one.socket.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];

@@ -226,17 +226,42 @@ pub(super) type Row = (&'static str, &'static str, &'static str, &'static str);
 
 /// Every metric there is; `docs/gateway.md` shows this table.
 pub(super) const TABLE: [Row; 14] = [
-    ("handover_gateway_in_flight", "gauge", "host", "Requests that wait or are forwarded, and tunnels: whether somebody needs the backend now."),
+    (
+        "handover_gateway_in_flight",
+        "gauge",
+        "host",
+        "Requests that wait or are forwarded, and tunnels: whether somebody needs the backend now.",
+    ),
     ("handover_gateway_held", "gauge", "host", "Requests that wait for the backend."),
     ("handover_gateway_active", "gauge", "host", "Requests that are forwarded or answered."),
     ("handover_gateway_tunnels", "gauge", "host", "Connections that became something else, such as WebSockets."),
     ("handover_gateway_backend_absent", "gauge", "host", "1 while the backend is known not to accept connections."),
-    ("handover_gateway_requests_total", "counter", "host, outcome", "Requests by what became of them; probes and health checks are not among them."),
+    (
+        "handover_gateway_requests_total",
+        "counter",
+        "host, outcome",
+        "Requests by what became of them; probes and health checks are not among them.",
+    ),
     ("handover_gateway_probes_total", "counter", "host", "Requests of monitoring, answered by the gateway."),
-    ("handover_gateway_request_seconds", "histogram", "host", "From a request's head until its answer was out, waiting included."),
+    (
+        "handover_gateway_request_seconds",
+        "histogram",
+        "host",
+        "From a request's head until its answer was out, waiting included.",
+    ),
     ("handover_gateway_held_seconds", "histogram", "host", "How long requests waited that did wait."),
-    ("handover_gateway_turned_away_total", "counter", "reason", "What belongs to no host: malformed, unknown, slow, evicted, failed handshakes."),
-    ("handover_gateway_health_checks_total", "counter", "status", "The balancer's health checks by what they were answered."),
+    (
+        "handover_gateway_turned_away_total",
+        "counter",
+        "reason",
+        "What belongs to no host: malformed, unknown, slow, evicted, failed handshakes.",
+    ),
+    (
+        "handover_gateway_health_checks_total",
+        "counter",
+        "status",
+        "The balancer's health checks by what they were answered.",
+    ),
     ("handover_gateway_connections", "gauge", "", "Connections of clients."),
     ("handover_gateway_draining", "gauge", "", "1 while every health check is answered 503."),
     ("handover_gateway_reloads_total", "counter", "result", "Reloads that were taken and that were refused."),
@@ -403,7 +428,13 @@ mod tests {
         }
         let mut page = String::new();
         histogram.write("x", "a", &mut page);
-        for line in ["x_bucket{host=\"a\",le=\"0.001\"} 2", "le=\"60\"} 3", "le=\"+Inf\"} 4", "x_sum{host=\"a\"} 70.003", "x_count{host=\"a\"} 4"] {
+        for line in [
+            "x_bucket{host=\"a\",le=\"0.001\"} 2",
+            "le=\"60\"} 3",
+            "le=\"+Inf\"} 4",
+            "x_sum{host=\"a\"} 70.003",
+            "x_count{host=\"a\"} 4",
+        ] {
             assert!(page.contains(line), "{line}\n{page}");
         }
     }

@@ -114,6 +114,12 @@ impl Back {
         }
     }
 
+    fn ease(&mut self) {
+        if let Self::H1(back) = self {
+            back.line.ease();
+        }
+    }
+
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, BackTrouble>> {
         match self {
             Self::H1(back) => back.poll_head(cx),
@@ -202,7 +208,10 @@ impl<'a, F: Front> Relay<'a, F> {
                     self.request = Request::Refused;
                     break;
                 }
-                Poll::Pending => break,
+                Poll::Pending => {
+                    self.front.ease();
+                    break;
+                }
             }
             match self.front.poll_piece(cx) {
                 Poll::Ready(Ok(Piece::End(trailers))) => {
@@ -251,7 +260,10 @@ impl<'a, F: Front> Relay<'a, F> {
                     match self.front.poll_room(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(_)) => return Err(Ended::ClientGone),
-                        Poll::Pending => return Ok(moved),
+                        Poll::Pending => {
+                            self.back.ease();
+                            return Ok(moved);
+                        }
                     }
                     match self.back.poll_piece(cx) {
                         Poll::Ready(Ok(piece)) => {

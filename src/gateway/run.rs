@@ -8,8 +8,8 @@ use super::site::{Leaving, Shared};
 use super::worker::{self, Door};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::GatewaySpec;
 use crate::event::{Event, GatewayState, Line, Sink};
+use crate::fleet::model::GatewaySpec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -121,7 +121,10 @@ fn begin_threads(
     }
     drop(ready);
     for _ in 0..threads {
-        begun.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone))).map_err(|error| failed(format!("a thread cannot serve: {error}")))?;
+        begun
+            .recv()
+            .unwrap_or_else(|gone| Err(std::io::Error::other(gone)))
+            .map_err(|error| failed(format!("a thread cannot serve: {error}")))?;
     }
     Ok(())
 }
@@ -240,7 +243,10 @@ impl Running {
             if now != draining {
                 draining = now;
                 match now {
-                    true => self.tell(GatewayState::Draining, "draining: health checks are answered 503, everything else goes on"),
+                    true => self.tell(
+                        GatewayState::Draining,
+                        "draining: health checks are answered 503, everything else goes on",
+                    ),
                     false => self.tell(GatewayState::Undrained, "health checks are answered 200 again"),
                 }
             }
@@ -295,8 +301,11 @@ impl Running {
         }
         match metrics.under_way() {
             0 => Ok(()),
-            cut => Err(Problem::new(Exit::Lost, format!("{cut} requests and tunnels were cut short: they did not end in time"))
-                .hint("`gateway.shutdown` and `gateway.finish` say how long they may take")),
+            cut => Err(Problem::new(
+                Exit::Lost,
+                format!("{cut} requests and tunnels were cut short: they did not end in time"),
+            )
+            .hint("`gateway.shutdown` and `gateway.finish` say how long they may take")),
         }
     }
 }

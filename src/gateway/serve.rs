@@ -3,8 +3,8 @@
 use super::answer::Answer;
 use super::exchange::{self, After, Peer};
 use super::front::H1Front;
-use super::h1::head::{RequestHead, end_of_head, may_begin, read_request};
 use super::h1::Bad;
+use super::h1::head::{RequestHead, end_of_head, may_begin, read_request};
 use super::line::{Line, Stream};
 use super::metrics::{Connections, Counted, Turned};
 use super::serve_h2;

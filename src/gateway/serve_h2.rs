@@ -101,7 +101,11 @@ pub(super) async fn connection(line: Line, peer: Peer, worker: &Rc<Worker>, seat
             () = seat.given_up() => return worker.shared.metrics.turned_away(Turned::Evicted),
             Ok(()) = leaving.changed(), if !told => {}
         }
-        if streams.open.get() == 0 { seat.idles() } else { seat.works() }
+        if streams.open.get() == 0 {
+            seat.idles();
+        } else {
+            seat.works();
+        }
         let idle = streams.open.get() == 0 && streams.idle.get().elapsed() > site.spec.keep_alive;
         if (idle || *leaving.borrow() != Leaving::No) && !told {
             told = true;

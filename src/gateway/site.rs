@@ -329,7 +329,9 @@ impl Shared {
 
     /// Whether every health check says 503.
     pub(super) fn is_draining(&self, site: &Site) -> bool {
-        self.draining.load(Ordering::Relaxed) || *self.leaving.borrow() == Leaving::Stopping || self.is_there(site.spec.drain_file.as_ref())
+        self.draining.load(Ordering::Relaxed)
+            || *self.leaving.borrow() == Leaving::Stopping
+            || self.is_there(site.spec.drain_file.as_ref())
     }
 
     /// Whether a drain file was there.

@@ -133,7 +133,9 @@ impl Pool {
 
     /// A connection to an HTTP/2 backend, which many requests share.
     pub(super) async fn streams(&self, host: &Host, standing: &Standing) -> Result<http2::SendRequest<Reader>, NoWay> {
-        let kept = self.ways(host, |ways| ways.streams.take_if(|streams| streams.is_closed()).map_or_else(|| ways.streams.clone(), |_| None));
+        let kept = self.ways(host, |ways| {
+            ways.streams.take_if(|streams| streams.is_closed()).map_or_else(|| ways.streams.clone(), |_| None)
+        });
         if let Some(kept) = kept {
             return Ok(kept);
         }
@@ -219,11 +221,13 @@ impl Pool {
             loop {
                 tokio::select! {
                     biased;
-                    Some(true) = looks.next(), if !looks.is_empty() => {
-                        // What other looks find out is older than this.
-                        looks.clear();
-                        standing.accepted(Instant::now());
-                        break;
+                    look = looks.next(), if !looks.is_empty() => {
+                        if look == Some(true) {
+                            // What other looks find out is older than this.
+                            looks.clear();
+                            standing.accepted(Instant::now());
+                            break;
+                        }
                     }
                     () = &mut pause => break,
                 }

@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn one_host_is_one_name_however_it_is_written() {
-        for text in ["cms.example.org", "CMS.Example.Org", "cms.example.org:8443", "cms.example.org.", "cms.example.org.:1"]
+        for text in
+            ["cms.example.org", "CMS.Example.Org", "cms.example.org:8443", "cms.example.org.", "cms.example.org.:1"]
         {
             assert_eq!(host(text).as_deref(), Some("cms.example.org"), "{text}");
         }
@@ -301,7 +302,9 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_refused() {
-        for text in ["", ".", "a..b", "a b", "a/b", "a@b", "a:b", "a:99999", "[::1", "[::1]x", "::1", "a,b", "a:80:80", "a\tb"] {
+        for text in
+            ["", ".", "a..b", "a b", "a/b", "a@b", "a:b", "a:99999", "[::1", "[::1]x", "::1", "a,b", "a:80:80", "a\tb"]
+        {
             assert_eq!(host(text), None, "{text:?}");
         }
         assert_eq!(host(&"a".repeat(64)), None);

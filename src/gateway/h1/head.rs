@@ -4,9 +4,9 @@ use super::{Bad, Framing};
 use bytes::Bytes;
 use httparse::Status;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
-use hyper::header::{HeaderName, HeaderValue};
 
 /// More header fields than this are too many.
 const FIELDS: usize = 128;
@@ -233,7 +233,11 @@ fn content_length(headers: &HeaderMap, repeated: Repeated) -> Result<Option<u64>
 
 /// Whether the connection lives on after this message.
 fn keeps(headers: &HeaderMap, version: Version) -> bool {
-    if version == Version::HTTP_11 { !names(headers, "close") } else { names(headers, "keep-alive") && !names(headers, "close") }
+    if version == Version::HTTP_11 {
+        !names(headers, "close")
+    } else {
+        names(headers, "keep-alive") && !names(headers, "close")
+    }
 }
 
 /// Whether `Connection` names a token.
@@ -264,8 +268,12 @@ mod tests {
 
     #[test]
     fn a_head_is_read_into_its_parts() {
-        let head = read("POST /a?b HTTP/1.1\r\nHost: x.test:81\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n").expect("a head");
-        assert_eq!((head.method.as_str(), head.target.as_str(), head.authority.as_str()), ("POST", "/a?b", "x.test:81"));
+        let head = read("POST /a?b HTTP/1.1\r\nHost: x.test:81\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n")
+            .expect("a head");
+        assert_eq!(
+            (head.method.as_str(), head.target.as_str(), head.authority.as_str()),
+            ("POST", "/a?b", "x.test:81")
+        );
         assert_eq!((head.framing, head.keep, head.expects()), (Framing::Length(5), true, true));
         let old = read("GET / HTTP/1.0\r\nhost: a\r\n\r\n").expect("a head");
         assert_eq!((old.keep, old.framing), (false, Framing::None));
@@ -293,7 +301,9 @@ mod tests {
 
     #[test]
     fn an_answer_says_where_it_ends_in_one_way() {
-        let read = |text: &str, method: &Method| read_response(&Bytes::copy_from_slice(text.as_bytes()), method).map(|head| head.framing);
+        let read = |text: &str, method: &Method| {
+            read_response(&Bytes::copy_from_slice(text.as_bytes()), method).map(|head| head.framing)
+        };
         let get = |text: &str| read(text, &Method::GET);
         assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"), Ok(Framing::Length(5)));
         assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\n"), Ok(Framing::Length(5)));
@@ -302,7 +312,10 @@ mod tests {
         assert_eq!(get("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\n"), Ok(Framing::None));
         assert_eq!(read("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", &Method::HEAD), Ok(Framing::None));
         assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n"), Err(Bad::Framing));
-        assert_eq!(get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n"), Err(Bad::Framing));
+        assert_eq!(
+            get("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n"),
+            Err(Bad::Framing)
+        );
         assert_eq!(get("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n"), Err(Bad::Coding));
         assert_eq!(get("HTTP/2 200\r\n\r\n"), Err(Bad::Malformed));
     }

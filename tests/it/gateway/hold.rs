@@ -36,9 +36,12 @@ fn every_kind_of_request_waits_and_arrives_whole_and_once() {
     assert_eq!(gateway.metric("backend_absent{host=\"a.test\"}"), 1.0);
     backend.start();
     chunked.write_all(b"6\r\n world\r\n0\r\nx-sum: 1\r\n\r\n").expect("sent");
-    for (stream, line, length) in
-        [(&mut get, "GET /get", 0), (&mut small, "POST /small", 3), (&mut large, "POST /large", 300_000), (&mut chunked, "POST /chunked", 11)]
-    {
+    for (stream, line, length) in [
+        (&mut get, "GET /get", 0),
+        (&mut small, "POST /small", 3),
+        (&mut large, "POST /large", 300_000),
+        (&mut chunked, "POST /chunked", 11),
+    ] {
         let answer = read_all(stream);
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.ends_with(&format!("{line} HTTP/1.1 {length}")), "{answer}");
@@ -97,8 +100,7 @@ fn who_leaves_is_gone_within_a_second_and_is_never_delivered() {
         stream.write_all(&[b'x'; 30_000]).expect("sent");
     };
     let kinds: [&dyn Fn(&mut TcpStream); 4] = [&get, &small, &unread, &half];
-    let streams: Vec<TcpStream> =
-        kinds.iter().flat_map(|send| [leave(*send, false), leave(*send, true)]).collect();
+    let streams: Vec<TcpStream> = kinds.iter().flat_map(|send| [leave(*send, false), leave(*send, true)]).collect();
     let mut stays = gateway.connect();
     stays.write_all(b"GET /stays HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n").expect("sent");
     wait_for(&gateway, 9);
@@ -147,7 +149,9 @@ fn a_page_load_is_shown_the_page_and_nothing_else_is() {
     let page = dir.path().join("page.html").display().to_string();
     let gateway = Gateway::start(&one_host(backend.at, &format!("hold = \"400ms\"\nwaiting_page = \"{page}\"")));
     let ask = |method: &str| {
-        gateway.ask(&format!("{method} / HTTP/1.1\r\nhost: a.test\r\naccept: text/html\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"))
+        gateway.ask(&format!(
+            "{method} / HTTP/1.1\r\nhost: a.test\r\naccept: text/html\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        ))
     };
     let load = || gateway.ask("GET / HTTP/1.1\r\nhost: a.test\r\naccept: text/html\r\nconnection: close\r\n\r\n");
     let shown = load();

@@ -70,7 +70,8 @@ async fn grpc(at: SocketAddr) {
                 Ok::<_, Infallible>(response)
             });
             tokio::spawn(
-                hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service),
+                hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service),
             );
         }
     });
@@ -85,7 +86,10 @@ async fn http2_reaches_an_http1_backend() {
     assert_eq!((response.version(), response.status().as_u16()), (Version::HTTP_2, 200));
     assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "POST /x?y HTTP/1.1 5");
     let got = backend.requests().pop().expect("one");
-    assert_eq!((got.field("host"), got.field("cookie"), got.field("content-length")), (Some("a.test"), Some("a=1; b=2"), Some("5")));
+    assert_eq!(
+        (got.field("host"), got.field("cookie"), got.field("content-length")),
+        (Some("a.test"), Some("a=1; b=2"), Some("5"))
+    );
     // A hundred at a time over one connection.
     let many = (0..100).map(|n| client.send_request(request("GET", &format!("/{n}"), whole(""))));
     for response in futures_util::future::join_all(many.collect::<Vec<_>>()).await {
@@ -115,7 +119,9 @@ async fn grpc_waits_for_its_backend_and_gets_its_trailers() {
     assert_eq!((got["grpc-status"].as_bytes(), got["sent-trailers"].as_bytes()), (&b"0"[..], &b"1"[..]));
     assert_eq!(collected.to_bytes(), "ping");
     // Over the same connection to the backend, from HTTP/1.1 as well.
-    let old = gateway.ask("POST /s/old HTTP/1.1\r\nhost: a.test\r\nte: trailers\r\nconnection: close\r\ncontent-length: 4\r\n\r\npong");
+    let old = gateway.ask(
+        "POST /s/old HTTP/1.1\r\nhost: a.test\r\nte: trailers\r\nconnection: close\r\ncontent-length: 4\r\n\r\npong",
+    );
     assert!(old.starts_with("HTTP/1.1 200 ") && old.contains("grpc-status: 0"), "{old}");
     drop(client);
     gateway.all_gauges_are_zero();
@@ -151,7 +157,13 @@ async fn over_tls_both_versions_are_offered_and_the_backend_is_told() {
     );
     gateway.signal(rustix::process::Signal::TERM);
     drop(gateway.child.wait());
-    gateway.write(&more, &(one_host(backend.at, "") + "[[gateway.host]]\nname = \"localhost\"\nbackend = \"http://BACKEND\"\n".replace("BACKEND", &backend.at.to_string()).as_str()));
+    gateway.write(
+        &more,
+        &(one_host(backend.at, "")
+            + "[[gateway.host]]\nname = \"localhost\"\nbackend = \"http://BACKEND\"\n"
+                .replace("BACKEND", &backend.at.to_string())
+                .as_str()),
+    );
     gateway.spawn(&[]);
     for (alpn, version) in [(&b"h2"[..], Version::HTTP_2), (b"http/1.1", Version::HTTP_11)] {
         let mut roots = RootCertStore::empty();
@@ -171,7 +183,9 @@ async fn over_tls_both_versions_are_offered_and_the_backend_is_told() {
         let request = Request::builder().uri("https://localhost/tls").header("host", "localhost").version(version);
         let status = if version == Version::HTTP_2 {
             let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("HTTP/2");
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .expect("HTTP/2");
             tokio::spawn(connection);
             sender.send_request(request.body(whole("")).expect("a request")).await.expect("an answer").status()
         } else {
@@ -221,7 +235,12 @@ fn whatever_clients_break_off_nothing_is_left_over() {
         }
     }
     gateway.all_gauges_are_zero();
-    let total: usize = gateway.page().lines().filter(|line| line.contains("requests_total{")).filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum();
+    let total: usize = gateway
+        .page()
+        .lines()
+        .filter(|line| line.contains("requests_total{"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
+        .sum();
     assert_eq!(gateway.metric("request_seconds_count{host=\"a.test\"}"), total as f64, "each has one outcome");
     assert_eq!(gateway.metric("backend_absent{host=\"a.test\"}"), 0.0);
 }

@@ -16,7 +16,11 @@ fn another_configuration_is_used_without_losing_who_waits() {
     let mut waits = gateway.connect();
     waits.write_all(b"GET /waits HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n").expect("sent");
     until("it waits", || gateway.held() == 1);
-    gateway.write("", &(one_host(new.at, "") + "[[gateway.host]]\nname = \"b.test\"\nbackend = \"http://127.0.0.1:9\"\nhold = \"0s\"\n"));
+    gateway.write(
+        "",
+        &(one_host(new.at, "")
+            + "[[gateway.host]]\nname = \"b.test\"\nbackend = \"http://127.0.0.1:9\"\nhold = \"0s\"\n"),
+    );
     gateway.signal(Signal::HUP);
     until("it is reloaded", || gateway.metric("reloads_total{result=\"taken\"}") == 1.0);
     assert_eq!(status(&gateway.get("b.test", "/")), "503");
@@ -34,12 +38,19 @@ fn a_configuration_that_is_wrong_changes_nothing_and_says_why() {
     gateway.write("watch = \"100ms\"\nnonsense = 1\nheld = \"x\"", &one_host(backend.at, "hold = 5"));
     until("it is refused", || gateway.metric("reloads_total{result=\"refused\"}") == 1.0);
     let said = gateway.said();
-    for line in ["unknown key `nonsense`", "`gateway.held` must be", "`gateway.host.hold` must be", "gateway.toml:5:1"] {
+    for line in ["unknown key `nonsense`", "`gateway.held` must be", "`gateway.host.hold` must be", "gateway.toml:5:1"]
+    {
         assert!(said.contains(line), "{line} in {said}");
     }
     assert_eq!(status(&gateway.get("a.test", "/")), "200");
-    let elsewhere = std::fs::read_to_string(gateway.dir.path().join("gateway.toml")).expect("read").replace(&gateway.at.to_string(), &address().to_string());
-    std::fs::write(gateway.dir.path().join("gateway.toml"), elsewhere.replace("nonsense = 1\nheld = \"x\"\n", "").replace("hold = 5", "")).expect("written");
+    let elsewhere = std::fs::read_to_string(gateway.dir.path().join("gateway.toml"))
+        .expect("read")
+        .replace(&gateway.at.to_string(), &address().to_string());
+    std::fs::write(
+        gateway.dir.path().join("gateway.toml"),
+        elsewhere.replace("nonsense = 1\nheld = \"x\"\n", "").replace("hold = 5", ""),
+    )
+    .expect("written");
     until("that is refused too", || gateway.said().contains("where it listens cannot change"));
     assert_eq!(status(&gateway.get("a.test", "/")), "200");
 }
@@ -50,12 +61,25 @@ fn a_gateway_that_cannot_begin_says_everything_that_is_wrong_and_binds_nothing()
     let text = "[gateway]\nlisten = \"localhost:1\"\ncertificate = [{ cert = \"/nowhere\" }]\n[[gateway.host]]\nname = \"a:80\"\nbackend = \"http://b/x\"\nallow = [\"10.0.0.1/8\"]\n[[gateway.host]]\nname = \"A.\"\nbackend = \"http://b\"\nprotocol = \"http3\"\n";
     std::fs::write(dir.path().join("g.toml"), text).expect("written");
     let run = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_handover")).arg("gateway").args(args).current_dir(dir.path()).output().expect("it runs");
+        let output = Command::new(env!("CARGO_BIN_EXE_handover"))
+            .arg("gateway")
+            .args(args)
+            .current_dir(dir.path())
+            .output()
+            .expect("it runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, said) = run(&["-c", "g.toml", "--check"]);
     assert_eq!(code, Some(2), "{said}");
-    for line in ["g.toml:2:10", "`gateway.certificate.key` is missing", "g.toml:5:8", "it has a port", "it has a path", "bits beyond its first 8", "`gateway.host.protocol` must be"] {
+    for line in [
+        "g.toml:2:10",
+        "`gateway.certificate.key` is missing",
+        "g.toml:5:8",
+        "it has a port",
+        "it has a path",
+        "bits beyond its first 8",
+        "`gateway.host.protocol` must be",
+    ] {
         assert!(said.contains(line), "{line} in {said}");
     }
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
@@ -76,7 +100,9 @@ fn health_turns_to_503_by_file_and_by_signal_while_everything_is_served() {
     let backend = Backend::up();
     let health = "[[gateway.health]]\npath = \"/health\"\n[[gateway.health]]\npath = \"/api/health\"\ndrain_file = \"DIR/api\"\n";
     let gateway = Gateway::start_with("drain_file = \"DIR/drain\"", &(one_host(backend.at, "") + health));
-    let asked = |path: &str, wanted: &str| until(&format!("{path} {wanted}"), || status(&gateway.get("10.0.0.1", path)) == wanted);
+    let asked = |path: &str, wanted: &str| {
+        until(&format!("{path} {wanted}"), || status(&gateway.get("10.0.0.1", path)) == wanted);
+    };
     asked("/health", "200");
     asked("/api/health", "200");
     std::fs::write(gateway.dir.path().join("api"), "").expect("written");
@@ -93,7 +119,10 @@ fn health_turns_to_503_by_file_and_by_signal_while_everything_is_served() {
     gateway.signal(Signal::USR2);
     asked("/health", "200");
     // A health check is asked with GET or HEAD; anything else is a request like others.
-    assert_eq!(status(&gateway.ask("POST /health HTTP/1.1\r\nhost: a.test\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")), "200");
+    assert_eq!(
+        status(&gateway.ask("POST /health HTTP/1.1\r\nhost: a.test\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")),
+        "200"
+    );
     assert_eq!(backend.lines().last().map(String::as_str), Some("POST /health HTTP/1.1"));
 }
 

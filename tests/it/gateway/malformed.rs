@@ -5,8 +5,16 @@ use std::io::Write;
 
 /// (what is wrong, what is sent, the status).
 const CORPUS: &[(&str, &str, u16)] = &[
-    ("length and coding", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-    ("coding and length", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n", 400),
+    (
+        "length and coding",
+        "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    (
+        "coding and length",
+        "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n",
+        400,
+    ),
     ("two lengths", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 4\r\ncontent-length: 5\r\n\r\nabcd", 400),
     ("two equal lengths", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 4\r\ncontent-length: 4\r\n\r\nabcd", 400),
     ("a list of lengths", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 4, 4\r\n\r\nabcd", 400),
@@ -14,13 +22,29 @@ const CORPUS: &[(&str, &str, u16)] = &[
     ("a negative length", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: -4\r\n\r\nabcd", 400),
     ("a hexadecimal length", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 0x4\r\n\r\nabcd", 400),
     ("an empty length", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: \r\n\r\n", 400),
-    ("a length beyond all bounds", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 99999999999999999999\r\n\r\n", 400),
+    (
+        "a length beyond all bounds",
+        "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 99999999999999999999\r\n\r\n",
+        400,
+    ),
     ("another coding", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: gzip\r\n\r\n", 501),
-    ("a coding before chunked", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
-    ("chunked twice", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (
+        "a coding before chunked",
+        "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        501,
+    ),
+    (
+        "chunked twice",
+        "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
     ("a coding in disguise", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n", 400),
     ("a coding in quotes", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: \"chunked\"\r\n\r\n0\r\n\r\n", 400),
-    ("a coding with more letters", "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
+    (
+        "a coding with more letters",
+        "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+        501,
+    ),
     ("a coding in HTTP/1.0", "POST / HTTP/1.0\r\nhost: a.test\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     ("a space before the colon", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length : 4\r\n\r\nabcd", 400),
     ("a space before the name", "GET / HTTP/1.1\r\nhost: a.test\r\n x: y\r\n\r\n", 400),
@@ -42,7 +66,11 @@ const CORPUS: &[(&str, &str, u16)] = &[
     ("a host with a space", "GET / HTTP/1.1\r\nhost: a.test b.test\r\n\r\n", 400),
     ("a list of hosts", "GET / HTTP/1.1\r\nhost: a.test, b.test\r\n\r\n", 400),
     ("an unknown host", "GET / HTTP/1.1\r\nhost: b.test\r\n\r\n", 421),
-    ("an unknown host, a known forwarded one", "GET / HTTP/1.1\r\nhost: b.test\r\nx-forwarded-host: a.test\r\n\r\n", 421),
+    (
+        "an unknown host, a known forwarded one",
+        "GET / HTTP/1.1\r\nhost: b.test\r\nx-forwarded-host: a.test\r\n\r\n",
+        421,
+    ),
     ("an unknown host in the target", "GET http://b.test/ HTTP/1.1\r\nhost: a.test\r\n\r\n", 421),
     ("a user in the target", "GET http://x@a.test/ HTTP/1.1\r\nhost: a.test\r\n\r\n", 400),
     ("another scheme", "GET ftp://a.test/ HTTP/1.1\r\nhost: a.test\r\n\r\n", 400),
@@ -113,8 +141,15 @@ fn a_head_that_is_too_long_is_refused_and_one_that_never_ends_is_too() {
 fn a_body_that_is_framed_badly_reaches_no_backend_as_a_whole_one() {
     let backend = Backend::up();
     let gateway = Gateway::start(&one_host(backend.at, ""));
-    for body in ["5\r\nhelloX\r\n0\r\n\r\n", "x\r\n", "5\nhello\r\n0\r\n\r\n", "-5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\nbad trailer\r\n\r\n"] {
-        let answer = gateway.ask(&format!("POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\n\r\n{body}"));
+    for body in [
+        "5\r\nhelloX\r\n0\r\n\r\n",
+        "x\r\n",
+        "5\nhello\r\n0\r\n\r\n",
+        "-5\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\r\n0\r\nbad trailer\r\n\r\n",
+    ] {
+        let answer =
+            gateway.ask(&format!("POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\n\r\n{body}"));
         assert_eq!(status(&answer), 400, "{body:?}");
     }
     assert!(backend.requests().iter().all(|got| !got.whole), "{:?}", backend.requests());

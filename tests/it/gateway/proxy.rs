@@ -20,7 +20,9 @@ fn a_host_is_found_however_it_is_written_and_in_no_other_header() {
     let backend = Backend::up();
     let hosts = one_host(backend.at, "aliases = [\"bücher.example\", \"[2001:db8::1]\"]");
     let gateway = Gateway::start(&hosts);
-    for host in ["a.test", "A.TEST", "a.test:8443", "a.test.", "a.test.:80", "xn--bcher-kva.example", "[2001:DB8::1]:80"] {
+    for host in
+        ["a.test", "A.TEST", "a.test:8443", "a.test.", "a.test.:80", "xn--bcher-kva.example", "[2001:DB8::1]:80"]
+    {
         assert!(gateway.get(host, "/").starts_with("HTTP/1.1 200 "), "{host}");
     }
     let absolute = gateway.ask("GET http://A.test:80/x?y HTTP/1.1\r\nhost: b.test\r\nconnection: close\r\n\r\n");
@@ -45,7 +47,16 @@ fn what_is_between_two_stations_stays_there_and_the_rest_goes_on() {
         "x-forwarded-for: 6.6.6.6\r\nx_forwarded_for: 6.6.6.6\r\nx-forwarded-proto: https\r\nforwarded: for=6.6.6.6\r\nx-real-ip: 6.6.6.6\r\n\r\n",
     ));
     let got = backend.requests().pop().expect("one");
-    for gone in ["x-mine", "proxy-authorization", "keep-alive", "upgrade", "http2-settings", "connection", "forwarded", "x_forwarded_for"] {
+    for gone in [
+        "x-mine",
+        "proxy-authorization",
+        "keep-alive",
+        "upgrade",
+        "http2-settings",
+        "connection",
+        "forwarded",
+        "x_forwarded_for",
+    ] {
         assert_eq!(got.field(gone), None, "{gone}: {}", got.head);
     }
     assert!(!got.head.contains("6.6.6.6"), "{}", got.head);
@@ -84,7 +95,11 @@ fn a_trusted_proxy_speaks_for_its_clients_and_nobody_else_does() {
     assert_eq!(got.field("x-forwarded-for"), Some("6.6.6.6, 203.0.113.9, 10.1.1.1, 127.0.0.1"));
     assert_eq!((got.field("x-real-ip"), got.field("x-forwarded-proto")), (Some("203.0.113.9"), Some("https")));
     let strict = Gateway::start(&host);
-    assert!(strict.ask("GET / HTTP/1.1\r\nhost: a.test\r\nx-forwarded-for: 203.0.113.9\r\nconnection: close\r\n\r\n").starts_with("HTTP/1.1 403 "));
+    assert!(
+        strict
+            .ask("GET / HTTP/1.1\r\nhost: a.test\r\nx-forwarded-for: 203.0.113.9\r\nconnection: close\r\n\r\n")
+            .starts_with("HTTP/1.1 403 ")
+    );
     assert_eq!(strict.outcome("refused"), 1);
 }
 
@@ -105,7 +120,9 @@ fn requests_behind_one_another_are_answered_in_order_over_few_connections() {
 fn bodies_keep_their_framing_and_trailers_in_both_directions() {
     let backend = up_with(|got, stream| {
         let answer = match got.line() {
-            "GET /chunked HTTP/1.1" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-sum: 6\r\ncontent-length: 9\r\n\r\n",
+            "GET /chunked HTTP/1.1" => {
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-sum: 6\r\ncontent-length: 9\r\n\r\n"
+            }
             "GET /close HTTP/1.1" => {
                 drop(stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end"));
                 return false;
@@ -121,7 +138,10 @@ fn bodies_keep_their_framing_and_trailers_in_both_directions() {
     let chunked = gateway.get("a.test", "/chunked");
     assert!(chunked.ends_with("\r\n\r\n3\r\nabc\r\n0\r\nx-sum: 6\r\n\r\n"), "{chunked}");
     let close = gateway.get("a.test", "/close");
-    assert!(close.contains("transfer-encoding: chunked") && close.ends_with("d\r\nuntil the end\r\n0\r\n\r\n"), "{close}");
+    assert!(
+        close.contains("transfer-encoding: chunked") && close.ends_with("d\r\nuntil the end\r\n0\r\n\r\n"),
+        "{close}"
+    );
     let mut stream = gateway.connect();
     stream.write_all(b"HEAD / HTTP/1.1\r\nhost: a.test\r\n\r\n").expect("sent");
     assert!(read_until(&mut stream, "\r\n\r\n").contains("content-length: 999"));
@@ -192,7 +212,9 @@ fn an_answer_may_come_before_the_request_is_whole() {
             if stream.read(&mut first).unwrap_or(0) == 0 {
                 continue;
             }
-            stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nno!").expect("sent");
+            stream
+                .write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nno!")
+                .expect("sent");
             return stream;
         }
     });
@@ -248,7 +270,9 @@ fn what_a_backend_breaks_off_is_seen_as_broken_off() {
             "GET /length HTTP/1.1" => b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf",
             "GET /chunked HTTP/1.1" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
             "GET /nonsense HTTP/1.1" => b"nonsense\r\n\r\n",
-            "GET /both HTTP/1.1" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+            "GET /both HTTP/1.1" => {
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n"
+            }
             "GET /switch HTTP/1.1" => b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n",
             _ => b"",
         };
@@ -313,7 +337,12 @@ fn a_connection_becomes_a_tunnel_where_both_sides_agree() {
         .write_all(b"GET /ws HTTP/1.1\r\nhost: a.test\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x\r\n\r\n")
         .expect("sent");
     let head = read_until(&mut stream, "\r\n\r\nhi!");
-    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: websocket") && head.contains("connection: upgrade"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 101 ")
+            && head.contains("upgrade: websocket")
+            && head.contains("connection: upgrade"),
+        "{head}"
+    );
     assert!(head.contains("sec-websocket-accept: x"), "{head}");
     until("it is a tunnel", || gateway.metric("tunnels{host=\"a.test\"}") == 1.0);
     stream.write_all(b"hello").expect("sent");
@@ -355,7 +384,8 @@ fn limits_and_timeouts_end_what_takes_too_long() {
     let gateway = Gateway::start_with("body_timeout = \"500ms\"", &host);
     let long = gateway.ask("POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 11\r\n\r\nhello world");
     assert!(long.starts_with("HTTP/1.1 413 "), "{long}");
-    let chunked = gateway.ask("POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n");
+    let chunked = gateway
+        .ask("POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n");
     assert!(chunked.starts_with("HTTP/1.1 413 "), "{chunked}");
     let slow = gateway.ask("POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 9\r\n\r\nhello");
     assert!(slow.starts_with("HTTP/1.1 408 "), "{slow}");
@@ -369,7 +399,8 @@ fn limits_and_timeouts_end_what_takes_too_long() {
 fn monitoring_is_answered_by_the_gateway_and_counted_apart() {
     let backend = Backend::new();
     let gateway = Gateway::start(&(one_host(backend.at, "") + "[[gateway.probe]]\nuser_agent = \"blackbox\"\n"));
-    let answer = gateway.ask("GET / HTTP/1.1\r\nhost: a.test\r\nuser-agent: Blackbox Exporter/0.2\r\nconnection: close\r\n\r\n");
+    let answer =
+        gateway.ask("GET / HTTP/1.1\r\nhost: a.test\r\nuser-agent: Blackbox Exporter/0.2\r\nconnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"host\":\"a.test\""), "{answer}");
     assert_eq!(gateway.metric("probes_total{host=\"a.test\"}"), 1.0);
     assert_eq!(gateway.metric("request_seconds_count{host=\"a.test\"}"), 0.0);
@@ -378,7 +409,11 @@ fn monitoring_is_answered_by_the_gateway_and_counted_apart() {
 #[test]
 fn a_request_that_goes_round_in_a_circle_ends() {
     let mut backend = Backend::new();
-    let gateway = Gateway::start("[[gateway.host]]\nname = \"a.test\"\nbackend = \"http://LISTEN\"\n".replace("LISTEN", &backend.at.to_string()).as_str());
+    let gateway = Gateway::start(
+        "[[gateway.host]]\nname = \"a.test\"\nbackend = \"http://LISTEN\"\n"
+            .replace("LISTEN", &backend.at.to_string())
+            .as_str(),
+    );
     // A backend that is the gateway itself: forwarded until it is noticed.
     let to = gateway.at;
     let listener = std::net::TcpListener::bind(backend.at).expect("it listens");

@@ -59,13 +59,8 @@ impl Gateway {
     }
 
     pub fn start_in(dir: tempfile::TempDir, at: SocketAddr, metrics: SocketAddr, more: &str, hosts: &str) -> Self {
-        let mut gateway = Self {
-            child: Command::new("true").spawn().expect("it runs"),
-            at,
-            metrics,
-            dir,
-            errors: Arc::default(),
-        };
+        let mut gateway =
+            Self { child: Command::new("true").spawn().expect("it runs"), at, metrics, dir, errors: Arc::default() };
         drop(gateway.child.wait());
         gateway.write(more, hosts);
         gateway.spawn(&[]);
@@ -151,7 +146,9 @@ impl Gateway {
     /// Every gauge is where it was before the first request.
     pub fn all_gauges_are_zero(&self) {
         until(&format!("every gauge is 0:\n{}", self.page()), || {
-            ["held", "active", "tunnels", "in_flight"].iter().all(|gauge| self.metric(&format!("{gauge}{{host=\"a.test\"}}")) == 0.0)
+            ["held", "active", "tunnels", "in_flight"]
+                .iter()
+                .all(|gauge| self.metric(&format!("{gauge}{{host=\"a.test\"}}")) == 0.0)
                 && self.metric("connections ") == 0.0
         });
     }
@@ -162,7 +159,7 @@ impl Drop for Gateway {
         drop(self.child.kill());
         drop(self.child.wait());
         if std::thread::panicking() {
-            eprintln!("the gateway said:\n{}", self.said());
+            drop(writeln!(std::io::stderr(), "the gateway said:\n{}", self.said()));
         }
     }
 }
