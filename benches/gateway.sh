@@ -17,6 +17,7 @@ cleanup() {
 }
 trap cleanup EXIT
 ulimit -n "$(ulimit -Hn)"
+chmod 755 "$work"
 mkdir "$work/www"
 head -c 1024 /dev/zero | tr '\0' x >"$work/www/index.html"
 base=${PORT:-19400}

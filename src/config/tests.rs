@@ -1,6 +1,7 @@
 //! What deploy.toml means and what is refused, on texts only.
 
 mod broken;
+mod gateway;
 mod mutation;
 mod overlay;
 mod table;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two looks whether a client that waits is still there: it is to be gone within a second.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(400);
 
 /// Who connected, and how.
 #[derive(Debug, Clone, Copy)]

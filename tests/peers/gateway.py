@@ -4,6 +4,8 @@ the field today (Caddy 2.11.7), each run on it and on our gateway side by side: 
 
 gateway.py BINARY [CADDY]          the faults, side by side
 gateway.py BINARY --held N         N requests held through a start of the backend, with what they cost
+gateway.py BINARY --changes S      S seconds of load with a reload each second and one change of the process
+gateway.py BINARY --flood N        N idle and slow connections: others are served
 """
 import asyncio
 import os
@@ -346,10 +348,151 @@ async def held(count):
     return failed
 
 
+async def changes(seconds):
+    """A reload each second, the backend away now and then, another process in the middle; nothing may be lost."""
+    backend, results = Backend(), {}
+    with tempfile.TemporaryDirectory() as work:
+        proxy = Ours(backend, work, hold=20, more="")
+        control = f'control = "{work}/control"\n'
+        proxy.end()
+        text = proxy.file.read_text().replace("head_timeout", control + "head_timeout")
+        proxy.file.write_text(text)
+        command = [BINARY, "gateway", "-c", proxy.file]
+        processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL)]
+        wait_for(proxy.at)
+        await backend.start()
+        end = time.monotonic() + seconds
+
+        async def load(number):
+            kinds = list(REQUESTS)
+            while time.monotonic() < end:
+                kind = kinds[number % len(kinds)]
+                number += 1
+                status, _, _ = await ask(proxy.at, kind, "x")
+                results[status] = results.get(status, 0) + 1
+
+        async def kept():
+            """One connection for as long as it is kept, as a balancer has it."""
+            while time.monotonic() < end:
+                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.at)
+                while time.monotonic() < end:
+                    writer.write(b"GET /kept HTTP/1.1\r\nhost: cms.example.org\r\n\r\n")
+                    try:
+                        head = await reader.readuntil(b"\r\n\r\n")
+                        await reader.readexactly(1)
+                    except (asyncio.IncompleteReadError, ConnectionError):
+                        results["cut"] = results.get("cut", 0) + 1
+                        break
+                    status = int(head.split(b" ")[1])
+                    results[status] = results.get(status, 0) + 1
+                    if b"connection: close" in head:
+                        break
+                    await asyncio.sleep(0.01)
+                writer.close()
+
+        async def tunnel():
+            """One tunnel through all of it."""
+            at = port()
+
+            async def echo(reader, writer):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+                while data := await reader.read(1000):
+                    writer.write(data)
+
+            server = await asyncio.start_server(echo, "127.0.0.1", at)
+            proxy.file.write_text(proxy.file.read_text() + f'[[gateway.host]]\nname = "ws.test"\nbackend = "http://127.0.0.1:{at}"\n')
+            processes[0].send_signal(signal.SIGHUP)
+            await asyncio.sleep(0.5)
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.at)
+            writer.write(b"GET / HTTP/1.1\r\nhost: ws.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            count = 0
+            while time.monotonic() < end:
+                writer.write(b"ping")
+                if await reader.readexactly(4) != b"ping":
+                    break
+                count += 1
+                await asyncio.sleep(0.1)
+            writer.close()
+            server.close()
+            return count
+
+        async def trouble():
+            number = 0
+            while time.monotonic() < end - 3:
+                await asyncio.sleep(1)
+                number += 1
+                for process in processes:
+                    if process.poll() is None:
+                        process.send_signal(signal.SIGHUP)
+                if number % 5 == 3:
+                    await backend.stop()
+                elif number % 5 == 0 and not backend.server:
+                    await backend.start()
+                if number == seconds // 2:
+                    processes.append(subprocess.Popen([*command, "--take-over"], stderr=subprocess.DEVNULL))
+            if not backend.server:
+                await backend.start()
+
+        tunnels = asyncio.create_task(tunnel())
+        await asyncio.gather(trouble(), *(load(n) for n in range(24)), *(kept() for _ in range(8)))
+        echoes = await tunnels
+        left = processes[0].wait(timeout=30)
+        for process in processes[1:]:
+            process.kill()
+            process.wait()
+    lost = sum(count for status, count in results.items() if status != 200)
+    print(f"{seconds} s, a reload each second, one change of the process: {sum(results.values())} requests, {lost} lost {results}; "
+          f"{echoes} echoes over one tunnel; the old process ended with {left}")
+    return lost > 0 or echoes < seconds * 5 or left != 0
+
+
+async def flood(count):
+    """Connections that send nothing, or a head byte by byte: whoever asks is served."""
+    backend = Backend()
+    await backend.start()
+    with tempfile.TemporaryDirectory() as work:
+        proxy = Ours(backend, work)
+        opened, served, slowest = [], 0, 0.0
+        for number in range(count):
+            try:
+                sock = socket.socket()
+                sock.setblocking(False)
+                sock.bind((f"127.0.0.{2 + number // 20000}", 0))
+                sock.connect_ex(("127.0.0.1", proxy.at))
+                opened.append(sock)
+            except OSError:
+                # This side has no more files: those that are open longest make room.
+                for old in opened[:2000]:
+                    old.close()
+                del opened[:2000]
+            if number % 3 == 0:
+                try:
+                    opened[-1].send(b"GET / HTTP/1.1\r\nho")
+                except OSError:
+                    pass
+            if number % 500 == 499:
+                await asyncio.sleep(0.02)
+                began = time.monotonic()
+                served += (await ask(proxy.at, "GET", "x"))[0] == 200
+                slowest = max(slowest, time.monotonic() - began)
+        wanted = count // 500
+        print(f"{count} connections attempted: {served} of {wanted} others served, the slowest in {slowest * 1000:.0f} ms")
+        for sock in opened:
+            sock.close()
+        proxy.end()
+    return served != wanted
+
+
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     if sys.argv[2:3] == ["--held"]:
         return await held(int(sys.argv[3]))
+    if sys.argv[2:3] == ["--changes"]:
+        return await changes(int(sys.argv[3]))
+    if sys.argv[2:3] == ["--flood"]:
+        return await flood(int(sys.argv[3]))
     kinds = [Ours]
     if len(sys.argv) > 2:
         Caddy.program = str(Path(sys.argv[2]).resolve())
