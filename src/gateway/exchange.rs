@@ -156,7 +156,11 @@ impl<F: Front> Exchange<'_, F> {
         let mut wish = if self.is_repeatable() { Wish::Any } else { Wish::Fresh };
         loop {
             // Boxed, so that thousands of connections that do nothing are small.
-            let mut back = match Box::pin(self.obtain(wish, page)).await {
+            let obtained = match self.at_hand(wish) {
+                Some(back) => Ok(back),
+                None => Box::pin(self.obtain(wish, page)).await,
+            };
+            let mut back = match obtained {
                 Ok(back) => back,
                 Err(NotForwarded::Left) => {
                     counting.outcome = Outcome::LeftWaiting;
@@ -201,6 +205,15 @@ impl<F: Front> Exchange<'_, F> {
     /// Whether sending it over a connection that turns out dead, and then again, does no harm.
     fn is_repeatable(&self) -> bool {
         self.head.framing == Framing::None && self.upgrade.is_none() && fields::is_idempotent(&self.head.method)
+    }
+
+    /// A connection that is there and may be used.
+    fn at_hand(&self, wish: Wish) -> Option<Back> {
+        let host = self.standing.host();
+        if wish == Wish::Fresh || host.spec.backend.http2 || self.standing.is_absent() {
+            return None;
+        }
+        self.worker.pool.kept(&host, Instant::now()).map(|kept| Back::H1(Box::new(kept)))
     }
 
     /// A connection to the backend, however long that takes within the hold.

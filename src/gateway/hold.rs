@@ -14,9 +14,9 @@ const GROWTH: usize = 4;
 /// While so many that were released are not finished, more follow only at the pace below: each of them needs buffers here and
 /// attention there.
 const UNDER_WAY: usize = 512;
-/// Whatever the backend makes of them, of those who wait one in so many goes at each step: a queue of any length is on its way
-/// within seconds.
-const PACE: usize = 2000;
+/// Whatever the backend makes of them, of those who wait one in so many goes at each step: a queue of any length is on its
+/// way within seconds.
+const PACE: usize = 8000;
 /// An absence is remembered so long after the last who asked, so that the next one need not find out again.
 pub(super) const MEMORY: Duration = Duration::from_secs(10);
 
@@ -222,18 +222,18 @@ mod tests {
         let (mut hold, tickets) = absent(now, 10_000);
         hold.accepted(now);
         let mut at = now;
-        while hold.release(at).len() != 5 {
+        while hold.release(at).len() != 2 {
             at += STEP;
             assert!(at - now < Duration::from_secs(1));
         }
-        assert_eq!(hold.waiting.len(), 10_000 - UNDER_WAY - 5);
+        assert_eq!(hold.waiting.len(), 10_000 - UNDER_WAY - 2);
         assert!(hold.hurry(tickets[9_999]), "its time is over, and the backend is there");
         assert!(!hold.hurry(tickets[9_999]));
         while hold.phase() != Phase::Open {
             hold.release(at);
             at += STEP;
         }
-        assert!(at - now < Duration::from_secs(30), "{:?}", at - now);
+        assert!(at - now < Duration::from_secs(60), "{:?}", at - now);
     }
 
     #[test]

@@ -52,7 +52,10 @@ pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>
                 front.begin(&head, worker.shared.is_leaving());
                 match exchange::run(&mut front, *head, peer, &worker).await {
                     After::AsItIs => {}
-                    After::Tunnel(opened) => return Box::pin(tunnel::carry(front, *opened)).await,
+                    After::Tunnel(opened) => {
+                        let patience = worker.shared.site().spec.send_timeout;
+                        return Box::pin(tunnel::carry(front, *opened, patience)).await;
+                    }
                 }
                 if !front.goes_on() {
                     break;

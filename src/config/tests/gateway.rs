@@ -33,7 +33,10 @@ fn a_file_of_its_own_is_read_with_every_default_filled_in() {
     assert_eq!((spec.keep_alive, spec.held, spec.shutdown), (s(75), 20_000, s(60)));
     let host = &spec.hosts[0];
     assert_eq!((host.name.as_str(), host.aliases[0].as_str()), ("cms.example.org", "xn--bcher-kva.example"));
-    assert_eq!((host.backend.host.as_str(), host.backend.port, host.backend.tls, host.backend.http2), ("app", 443, true, true));
+    assert_eq!(
+        (host.backend.host.as_str(), host.backend.port, host.backend.tls, host.backend.http2),
+        ("app", 443, true, true)
+    );
     assert_eq!((host.hold, host.classes[0].hold, host.allow.as_ref().map(Vec::len)), (s(50), s(25), Some(1)));
     assert_eq!(spec.hosts[1].name, HostName::parse("[2001:db8::1]").expect("a host"));
     assert_eq!((spec.hosts[1].backend.host.as_str(), spec.hosts[1].allow.as_ref()), ("::1", None));
@@ -57,11 +60,19 @@ fn what_cannot_be_meant_is_refused() {
         ("listen = [\"0.0.0.0:8000\", \"[::]:8000\"]\n", "", "the gateway listens nowhere"),
         ("listen = [", "metrics = \"0.0.0.0:8000\"\nlisten = [", "two listeners"),
         ("listen = [", "listen_tls = \"0.0.0.0:8443\"\nlisten = [", "needs a certificate"),
-        ("[[gateway.host]]\nname = \"CMS", "[[gateway.certificate]]\ncert = \"/c\"\nkey = \"/k\"\n[[gateway.host]]\nname = \"CMS", "no effect without `listen_tls`"),
+        (
+            "[[gateway.host]]\nname = \"CMS",
+            "[[gateway.certificate]]\ncert = \"/c\"\nkey = \"/k\"\n[[gateway.host]]\nname = \"CMS",
+            "no effect without `listen_tls`",
+        ),
         ("bücher.example", "cms.EXAMPLE.org", "two hosts `cms.example.org`"),
         ("user_agent = \"mcp\", ", "", "`gateway.host.class` names nobody"),
         ("name = \"[2001", "ca = \"/x\"\nname = \"[2001", "no effect with an http:// backend"),
-        ("[[gateway.host]]\nname = \"CMS", "[[gateway.probe]]\n[[gateway.host]]\nname = \"CMS", "`gateway.probe` names nobody"),
+        (
+            "[[gateway.host]]\nname = \"CMS",
+            "[[gateway.probe]]\n[[gateway.host]]\nname = \"CMS",
+            "`gateway.probe` names nobody",
+        ),
         ("0.0.0.0:8000\"", "0.0.0.0:0\"", "`gateway.listen` must be"),
         ("10.0.0.0/16", "10.0.0.1/16", "write `10.0.0.0/16`"),
         ("https://app", "https://app/x", "it has a path"),
