@@ -399,6 +399,7 @@ async def changes(seconds):
                 writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
                 while data := await reader.read(1000):
                     writer.write(data)
+                writer.close()
 
             server = await asyncio.start_server(echo, "127.0.0.1", at)
             proxy.file.write_text(proxy.file.read_text() + f'[[gateway.host]]\nname = "ws.test"\nbackend = "http://127.0.0.1:{at}"\n')
@@ -438,7 +439,7 @@ async def changes(seconds):
         tunnels = asyncio.create_task(tunnel())
         await asyncio.gather(trouble(), *(load(n) for n in range(24)), *(kept() for _ in range(8)))
         echoes = await tunnels
-        left = processes[0].wait(timeout=30)
+        left = await asyncio.to_thread(processes[0].wait, 30)
         for process in processes[1:]:
             process.kill()
             process.wait()
