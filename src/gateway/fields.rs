@@ -169,13 +169,18 @@ fn tell_origin(head: &mut RequestHead, origin: Origin) {
     if !origin.trusted {
         forget_origin(headers);
     }
-    let peer = origin.peer.to_string();
-    let chain = told.map_or_else(|| peer.clone(), |told| format!("{told}, {peer}"));
-    if let Ok(value) = HeaderValue::try_from(chain) {
-        headers.insert(FORWARDED_FOR, value);
-    }
-    if let Ok(value) = HeaderValue::try_from(origin.client.to_string()) {
-        headers.insert(REAL_IP, value);
+    let peer = HeaderValue::try_from(origin.peer.to_string()).ok();
+    let chain = match told {
+        Some(told) => HeaderValue::try_from(format!("{told}, {}", origin.peer)).ok(),
+        None => peer.clone(),
+    };
+    let client =
+        if origin.client == origin.peer { peer } else { HeaderValue::try_from(origin.client.to_string()).ok() };
+    // An address in letters is always a value.
+    for (name, value) in [(FORWARDED_FOR, chain), (REAL_IP, client)] {
+        if let Some(value) = value {
+            headers.insert(name, value);
+        }
     }
     if !headers.contains_key(FORWARDED_PROTO) {
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static(if origin.tls { "https" } else { "http" }));

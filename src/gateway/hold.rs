@@ -13,7 +13,7 @@ pub(super) const STEP: Duration = Duration::from_millis(5);
 const GROWTH: usize = 4;
 /// While so many that were released are not finished, more follow only at the pace below: each of them needs buffers here and
 /// attention there.
-const UNDER_WAY: usize = 512;
+const UNDER_WAY: usize = 256;
 /// Whatever the backend makes of them, of those who wait one in so many goes at each step: a queue of any length is on its
 /// way within seconds.
 const PACE: usize = 8000;
@@ -212,7 +212,7 @@ mod tests {
             at += STEP;
         }
         assert_eq!(gone, tickets);
-        assert_eq!(steps, [1, 4, 16, 64, 256, 512, 147]);
+        assert_eq!(steps, [1, 4, 16, 64, 256, 256, 256, 147]);
         assert!(at - now <= Duration::from_millis(50), "{:?}", at - now);
     }
 

@@ -17,7 +17,7 @@ use tokio_rustls::{client, server};
 /// A read asks for so much at first; a request's head rarely needs more, and thousands may wait with what they have.
 const FIRST_READ: usize = 2 * 1024;
 /// And for so much where more keeps coming.
-const MOST_READ: usize = 32 * 1024;
+const MOST_READ: usize = 16 * 1024;
 /// While so much is still to be sent nothing more is taken.
 const OUTBOX: usize = 8 * 1024;
 /// A buffer that is empty and larger than this is given back: what is under way in great numbers mostly waits.
@@ -191,7 +191,7 @@ impl Line {
     pub(super) fn rest(&mut self) {
         if self.inbox.is_empty() {
             self.inbox = BytesMut::new();
-        } else {
+        } else if self.inbox.capacity() > self.inbox.len() {
             let exact = BytesMut::from(self.inbox.as_ref());
             self.inbox = exact;
         }

@@ -67,15 +67,15 @@ pub(super) enum Wish {
 
 impl Pool {
     fn ways<T>(&self, host: &Host, look: impl FnOnce(&mut Ways) -> T) -> T {
-        let mut ways = self.0.borrow_mut();
-        if !ways.contains_key(&host.spec.name) {
-            ways.insert(host.spec.name.clone(), Ways::default());
+        let mut all = self.0.borrow_mut();
+        let backend = &host.spec.backend;
+        if let Some(ways) = all.get_mut(&host.spec.name).filter(|ways| ways.to.as_ref() == Some(backend)) {
+            return look(ways);
         }
-        let Some(ways) = ways.get_mut(&host.spec.name) else { unreachable!("it was put there") };
-        if ways.to.as_ref() != Some(&host.spec.backend) {
-            *ways = Ways { to: Some(host.spec.backend.clone()), ..Ways::default() };
-        }
-        look(ways)
+        let mut ways = Ways { to: Some(backend.clone()), ..Ways::default() };
+        let found = look(&mut ways);
+        all.insert(host.spec.name.clone(), ways);
+        found
     }
 
     /// A kept connection that is still good.
