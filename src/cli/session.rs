@@ -13,6 +13,10 @@ use crate::rollout::{Deployed, Order, Outside, Over, Tell, Unfinished, deploy, m
 use crate::server::wire::Run;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A pipeline that ends a job gives its last signal little time.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A run that is connected to its fleet.
 pub(super) struct Session {
@@ -72,6 +76,8 @@ impl Session {
             deployed = Box::pin(deploy(&ports, &order, &clock, tell, outside())).await;
         }
         if *signals.count.borrow() > 1 {
+            // Every agent is told goodbye, so that it frees its locks now; nobody waits for that.
+            drop(tokio::time::timeout(FAREWELL, connect::close(ports)).await);
             let problem = deployed.problem().cloned().map(|problem| signals.name(problem));
             return finish::deployed(&reporter, &clock, deployed, problem, finish::Extra::default());
         }

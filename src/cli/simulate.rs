@@ -61,9 +61,12 @@ fn text(simulated: &Simulated) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(violations.iter().take(SHOWN).map(row)).collect();
-    let what: Vec<String> =
-        violations.iter().take(SHOWN).map(|violation| format!("seed {}: {}", violation.seed, violation.what)).collect();
+    let what: Vec<String> = violations.iter().take(SHOWN).map(told).collect();
     let more = violations.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
     format!("{runs} deploys with faults were simulated\n{}{}{more}", table(&rows), what.join("\n"))
+}
+
+fn told(violation: &Violation) -> String {
+    format!("seed {}: {} ({})", violation.seed, violation.what, violation.faults.join(", "))
 }

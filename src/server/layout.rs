@@ -148,6 +148,12 @@ impl Layout {
         self.dir.join("freeze.json")
     }
 
+    /// Who takes over from an agent whose connection broke.
+    #[must_use]
+    pub fn successor(&self) -> PathBuf {
+        self.dir.join("successor.json")
+    }
+
     /// The folder of the journals, one file a run.
     #[must_use]
     pub fn journals(&self) -> PathBuf {

@@ -33,6 +33,8 @@ pub enum ToAgent {
     },
     /// Still there.
     Heartbeat,
+    /// Nobody will ask anything more, and nobody comes back: whatever is held is to be freed now.
+    Goodbye,
 }
 
 /// What the agent sends.

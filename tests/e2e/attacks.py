@@ -103,7 +103,7 @@ class Attacks(suite.Base):
 
     def good(self, tag=None):
         """The fleet is put right by nothing but a deploy, and serves."""
-        end = self.deploy(tag or self.other())
+        end = self.deploy(tag or self.other(), "--start-over")
         self.ended(end, 0)
         self.assertEqual(len(self.label()), 1)
         self.unlocked()

@@ -13,5 +13,6 @@ mod lab;
 mod measure;
 mod peers;
 mod plans;
+mod simulation;
 mod timing;
 mod world;

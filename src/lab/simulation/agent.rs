@@ -16,6 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
+/// So often one request is asked again over a new connection.
+const TIMES: usize = 3;
+/// A connection that is not made by then is given up.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
 /// A command that changes nothing takes that long.
@@ -50,11 +54,25 @@ fn changes(request: &Request) -> bool {
 
 impl Server for SimPort {
     async fn call(&self, request: Request) -> Result<Reply, ServerError> {
+        let mut answer = self.once(&request).await;
+        for _ in 0..TIMES {
+            let Err(ServerError::Lost(why)) = answer else { break };
+            self.connected_again().await.map_err(|_| ServerError::Lost(why))?;
+            answer = self.once(&request).await;
+        }
+        answer
+    }
+}
+
+impl SimPort {
+    /// Asks once, over the connection that there is.
+    async fn once(&self, request: &Request) -> Result<Reply, ServerError> {
         let (agent, work) = self.connected().await?;
         if matches!(request, Request::Unlock { .. }) {
             self.world.with(|inner| self.machine(inner, |machine| machine.unlocks += 1));
         }
         let worker = Worker { world: self.world.clone(), server: self.server.clone(), run: self.run.clone(), agent };
+        let request = request.clone();
         // Whoever asked may go away; the operation goes on.
         let done = tokio::spawn(async move {
             let _one_at_a_time = work.lock().await;
@@ -78,9 +96,7 @@ impl Server for SimPort {
             },
         }
     }
-}
 
-impl SimPort {
     fn machine<T>(&self, inner: &mut Inner, act: impl FnOnce(&mut super::machine::Machine) -> T) -> Option<T> {
         inner.machines.get_mut(&self.server).map(act)
     }
@@ -96,35 +112,85 @@ impl SimPort {
         });
         self.world.clock.sleep(slow.unwrap_or_default() / 2).await;
         if let Some((agent, work)) = link.as_ref() {
-            let (gone, untold) = self.world.with(|inner| {
-                let agent = inner.machines.get_mut(&self.server).and_then(|machine| machine.agents.get_mut(agent));
-                agent.map_or((true, false), |agent| (agent.gone, std::mem::take(&mut agent.untold) && agent.gone))
+            let gone = self.world.with(|inner| {
+                let agent = inner.machines.get(&self.server).and_then(|machine| machine.agents.get(agent));
+                agent.is_none_or(|agent| agent.gone)
             });
             if !gone {
                 return Ok((*agent, Arc::clone(work)));
             }
-            if untold {
-                *link = None;
-                return Err(ServerError::Lost("the connection was lost".into()));
-            }
         }
         if self.world.is_cut(&self.server) {
-            self.world.clock.sleep(Duration::from_secs(10)).await;
+            self.world.clock.sleep(CONNECT).await;
             if self.world.is_cut(&self.server) {
                 return Err(ServerError::Unreachable("connecting took more than 10 s".into()));
             }
         }
+        let before = link.take();
         let agent = self.world.with(|inner| {
             let id = inner.next_agent;
             inner.next_agent += 1;
-            let agent = Agent { run: self.run.clone(), gone: false, ended: false, untold: false };
+            let agent = Agent { run: self.run.clone(), gone: false, ended: false, yields: false };
             self.machine(inner, |machine| machine.agents.insert(id, agent));
             id
         });
+        self.succeeds(agent, before).await;
         let work = Arc::new(Mutex::new(()));
         *link = Some((agent, Arc::clone(&work)));
         tokio::spawn(watch(self.world.clone(), self.server.clone(), agent, Arc::clone(&work)));
         Ok((agent, work))
+    }
+
+    /// The agent before finishes what it does and hands its locks over; what a killed one had is taken up again.
+    async fn succeeds(&self, agent: AgentId, before: Option<(AgentId, Arc<Mutex<()>>)>) {
+        let had = self.world.with(|inner| {
+            self.machine(inner, |machine| {
+                if let Some(before) = before.as_ref().and_then(|(id, _)| machine.agents.get_mut(id)) {
+                    before.yields = true;
+                }
+                let ours = |note: &Option<String>| note.as_deref() == Some(self.run.as_str());
+                (ours(&machine.deploy_note), ours(&machine.lock_note))
+            })
+        });
+        if let Some((id, work)) = before {
+            let _it_has_finished = work.lock().await;
+            self.world.with(|inner| inner.end_agent(&self.server, id));
+        }
+        let Some((deploy, server)) = had else { return };
+        self.world.with(|inner| {
+            self.machine(inner, |machine| {
+                if deploy && machine.deploy_lock.is_none() {
+                    machine.deploy_lock = Some(agent);
+                }
+                if server && machine.state != State::Idle && machine.lock.is_none() {
+                    machine.lock = Some(agent);
+                }
+            })
+        });
+    }
+
+    /// A connection instead of one that was lost, as long as the agent there waits for it.
+    async fn connected_again(&self) -> Result<(), ServerError> {
+        let until = self.world.clock.now() + self.world.with(|inner| inner.fleet.lock.lease);
+        loop {
+            match self.connected().await {
+                Err(ServerError::Unreachable(_)) if self.world.clock.now() < until => {
+                    self.world.clock.sleep(Duration::from_secs(1)).await;
+                }
+                connected => return connected.map(drop),
+            }
+        }
+    }
+
+    /// What is held there is kept up while nobody asks.
+    pub(super) async fn keep_up(&self) {
+        self.world.clock.sleep(Duration::from_secs(1)).await;
+        let dead = self.world.with(|inner| inner.dead_runs.contains_key(&self.run));
+        let connected = self.link.lock().await.is_some();
+        if connected && !dead {
+            // Whoever asks next is told if it could not be done.
+            drop(self.connected_again().await);
+        }
     }
 
     /// Ends when this side knows that the agent is gone.
@@ -164,20 +230,22 @@ impl World {
 /// What an agent does besides what it is asked: it notices that its deploy is dead, and puts its server right.
 async fn watch(world: World, server: ServerName, agent: AgentId, work: Arc<Mutex<()>>) {
     let (lease, dead_man) = world.with(|inner| (inner.fleet.lock.lease, inner.without != Some(Protection::DeadMan)));
-    let mut silent = Duration::ZERO;
+    let (mut silent, mut broken) = (Duration::ZERO, Duration::ZERO);
     loop {
         world.clock.sleep(TICK).await;
         let cut = world.is_cut(&server);
-        silent = if cut { silent + TICK } else { Duration::ZERO };
-        let (ended, dead) = world.with(|inner| {
+        let (over, goodbye, broke) = world.with(|inner| {
             let found = inner.machines.get(&server).and_then(|machine| machine.agents.get(&agent));
-            let run = found.map(|agent| agent.run.clone()).unwrap_or_default();
-            (found.is_none_or(|agent| agent.ended), inner.dead_runs.contains(&run))
+            let death = found.and_then(|found| inner.dead_runs.get(&found.run));
+            let over = found.is_none_or(|found| found.ended || found.yields);
+            (over, death == Some(&true), death == Some(&false) || found.is_some_and(|found| found.gone))
         });
-        if ended {
+        if over {
             return;
         }
-        if (dead && !cut) || silent >= lease {
+        silent = if cut { silent + TICK } else { Duration::ZERO };
+        broken = if broke && !cut { broken + TICK } else { Duration::ZERO };
+        if (goodbye && !cut) || silent >= lease || broken >= lease {
             break;
         }
     }
@@ -188,16 +256,23 @@ async fn watch(world: World, server: ServerName, agent: AgentId, work: Arc<Mutex
     if dead_man && world.with(|inner| inner.machines[&server].lock == Some(agent)) {
         worker.put_right().await;
     }
-    world.with(|inner| inner.end_agent(&server, agent));
+    world.with(|inner| {
+        if let Some(machine) = inner.machines.get_mut(&server).filter(|machine| machine.lock == Some(agent)) {
+            machine.lock_note = None;
+        }
+        if let Some(machine) = inner.machines.get_mut(&server).filter(|machine| machine.deploy_lock == Some(agent)) {
+            machine.deploy_note = None;
+        }
+        inner.end_agent(&server, agent);
+    });
 }
 
 impl Inner {
     /// Nobody can speak to it any more.
     pub(super) fn close(&mut self, server: &ServerName, agent: AgentId) {
         let Some(machine) = self.machines.get_mut(server) else { return };
-        let held = machine.lock == Some(agent) || machine.deploy_lock == Some(agent);
         if let Some(agent) = machine.agents.get_mut(&agent) {
-            (agent.gone, agent.untold) = (true, agent.untold || held);
+            agent.gone = true;
         }
     }
 
@@ -242,7 +317,9 @@ impl Worker {
     }
 
     async fn carry_out(&self, request: Request) -> Result<Reply, Failure> {
-        let closed = self.with(|inner, _| inner.machines[&self.server].agents[&self.agent].gone);
+        let closed = self.with(|inner, _| {
+            inner.machines[&self.server].agents[&self.agent].gone || inner.dead_runs.contains_key(&self.run)
+        });
         if self.is_dead() || closed {
             return Err(Failure::new(FailureKind::Internal, "nobody reads this"));
         }
@@ -271,7 +348,7 @@ impl Worker {
                 let what = format!("two worked on it at once: agent {by} ({what}) and agent {}", self.agent);
                 inner.violation(4, Some(&self.server), word, what);
             }
-            if holder.is_some_and(|holder| holder != self.agent) {
+            if holder != Some(self.agent) {
                 let what = "it was changed by who does not hold its lock".to_owned();
                 inner.violation(4, Some(&self.server), word, what);
             }
@@ -345,6 +422,7 @@ impl Worker {
         }
         self.machine(|machine| {
             machine.lock = Some(self.agent);
+            machine.lock_note = Some(self.run.clone());
             (machine.state, machine.record_of) = (State::Locked, Some(self.run.clone()));
         })?;
         self.last_command().await;
@@ -439,6 +517,7 @@ impl Worker {
             }
             _ => {
                 machine.deploy_lock = Some(self.agent);
+                machine.deploy_note = Some(self.run.clone());
                 Reply::Locked
             }
         })
@@ -464,7 +543,7 @@ impl Worker {
             if lets_back(&machine.state, machine.drained, machine.absence.is_some()) && machine.running.is_some() {
                 machine.drained = false;
             }
-            (machine.state, machine.lock) = (State::Idle, None);
+            (machine.state, machine.lock, machine.lock_note) = (State::Idle, None, None);
             Reply::Done
         })
     }
@@ -578,11 +657,13 @@ impl Worker {
 /// Every server, as one run sees it.
 pub(super) fn ports(world: &World, run: &str) -> BTreeMap<ServerName, Arc<SimPort>> {
     let names: Vec<ServerName> = world.with(|inner| inner.machines.keys().cloned().collect());
-    let port = |server: ServerName| SimPort {
+    let port = |server: &ServerName| SimPort {
         world: world.clone(),
         server: server.clone(),
         run: run.to_owned(),
         link: Mutex::new(None),
     };
-    names.into_iter().map(|name| (name.clone(), Arc::new(port(name)))).collect()
+    let ports: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), Arc::new(port(name)))).collect();
+    world.with(|inner| inner.ports.extend(ports.values().map(Arc::downgrade)));
+    ports
 }

@@ -54,6 +54,8 @@ pub(super) enum Fault {
     StopsSlowly(ServerName, Duration),
     /// Its app dies by itself and stays dead.
     Dies(ServerName, Duration),
+    /// The apps of all other servers die and stay dead.
+    Lonely(ServerName, Duration),
     /// The API throttles every question.
     Throttled(Span),
     /// The API denies access.
@@ -64,6 +66,8 @@ pub(super) enum Fault {
     Partial(Span),
     /// The line to a server is cut.
     Cut(ServerName, Span),
+    /// The connection to a server breaks; another one can be made.
+    Dropped(ServerName, Duration),
     /// The line to a server is slow.
     Slow(ServerName, Duration),
     /// Its disk takes nothing more.
@@ -78,26 +82,6 @@ pub(super) enum Fault {
     Interrupted(Duration, Option<Duration>),
     /// Somebody else deploys, too.
     Second(Duration),
-}
-
-impl Fault {
-    /// The server whose own trouble it is.
-    pub(super) fn server(&self) -> Option<&ServerName> {
-        match self {
-            Self::Wreck(server, _) => server.as_ref(),
-            Self::HalfFlips(server)
-            | Self::OtherCheck(server)
-            | Self::RealRefused(server)
-            | Self::StopsSlowly(server, _)
-            | Self::Dies(server, _)
-            | Self::Cut(server, _)
-            | Self::Slow(server, _)
-            | Self::DiskFull(server, _)
-            | Self::LockTaken(server, _)
-            | Self::AgentKilled(server, _) => Some(server),
-            _ => None,
-        }
-    }
 }
 
 /// Draws what goes wrong in a run that takes about so long. One run in eight goes as planned.
@@ -115,7 +99,7 @@ pub(super) fn drawn(fleet: &Fleet, seed: u64, length: Duration) -> Vec<Fault> {
 fn one(dice: &mut Dice, fleet: &Fleet, length: Duration) -> Option<Fault> {
     let server = dice.one(&fleet.servers)?.name.clone();
     let minute = Duration::from_secs(60);
-    Some(match dice.below(21) {
+    Some(match dice.below(23) {
         0 | 1 => {
             let wrecks = [
                 Wreck::OtherImage,
@@ -146,6 +130,8 @@ fn one(dice: &mut Dice, fleet: &Fleet, length: Duration) -> Option<Fault> {
             Fault::Interrupted(dice.within(length), again)
         }
         19 => Fault::OtherCheck(server),
+        20 => Fault::Lonely(server, dice.within(length)),
+        21 => Fault::Dropped(server, dice.within(length)),
         _ => Fault::Second(dice.within(length)),
     })
 }

@@ -85,9 +85,8 @@ impl Inner {
 
     /// Promise 3: the fleet serves.
     fn judge_serving(&mut self, name: &ServerName, now: Stamp) {
-        let own_fault = self.faults.iter().any(|fault| {
-            fault.server().is_none_or(|at| at == name) && matches!(fault, Fault::Dies(..) | Fault::DiskFull(..))
-        });
+        let own_fault =
+            self.died_by_itself(name, now) || self.has(|fault| matches!(fault, Fault::DiskFull(at, _) if at == name));
         let bad_release = self.machines[name].runs_new()
             && matches!(self.wreck(name), Some(Wreck::DiesAfter(_) | Wreck::Unreachable));
         if own_fault || bad_release || self.is_in(name) {

@@ -32,6 +32,9 @@ pub(super) struct Machine {
     pub(super) on_disk: BTreeSet<ReleaseId>,
     pub(super) lock: Option<AgentId>,
     pub(super) deploy_lock: Option<AgentId>,
+    /// The runs that took the locks last and did not free them in order.
+    pub(super) lock_note: Option<String>,
+    pub(super) deploy_note: Option<String>,
     /// What the record says: how far, by which run.
     pub(super) state: State,
     pub(super) record_of: Option<String>,
@@ -55,8 +58,8 @@ pub(super) struct Agent {
     pub(super) gone: bool,
     /// It ended, one way or the other.
     pub(super) ended: bool,
-    /// It held a lock, and whoever it worked for was not told that it is gone.
-    pub(super) untold: bool,
+    /// Another one of the same run goes on: it puts nothing right.
+    pub(super) yields: bool,
 }
 
 impl Machine {
@@ -75,6 +78,8 @@ impl Machine {
             on_disk: BTreeSet::from([old]),
             lock: None,
             deploy_lock: None,
+            lock_note: None,
+            deploy_note: None,
             state: State::Idle,
             record_of: None,
             command_until: None,

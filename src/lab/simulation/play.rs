@@ -10,7 +10,7 @@ use crate::rollout::machine::Protection;
 use crate::rollout::{Deployed, Files, Order, Outside, Over, Ports, Source, Tell, deploy};
 use crate::server::wire::Run;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -81,7 +81,7 @@ async fn first(world: &World, without: Option<Protection>, faults: &[Fault]) -> 
     let mut timeline: Vec<(Duration, Fault)> = Vec::new();
     for fault in faults {
         match fault {
-            Fault::DeployKilled(at) | Fault::Second(at) | Fault::AgentKilled(_, at) => {
+            Fault::DeployKilled(at) | Fault::Second(at) | Fault::AgentKilled(_, at) | Fault::Dropped(_, at) => {
                 timeline.push((*at, fault.clone()));
             }
             Fault::Interrupted(at, again) => {
@@ -113,7 +113,7 @@ async fn first(world: &World, without: Option<Protection>, faults: &[Fault]) -> 
     };
     let deployed = world.while_running(both).await;
     // The process ends, and its connections with it.
-    world.with(|inner| inner.dead_runs.insert("sim-1".to_owned()));
+    world.with(|inner| inner.dead_runs.insert("sim-1".to_owned(), deployed.is_some()));
     deployed
 }
 
@@ -133,6 +133,21 @@ async fn happen(
                 let agents = inner.machines.get(&server).map(|m| m.agents.keys().copied().collect::<Vec<_>>());
                 agents.into_iter().flatten().for_each(|agent| inner.end_agent(&server, agent));
             }),
+            Fault::Dropped(server, _) => {
+                let ports = world.with(|inner| {
+                    let agents = inner.machines.get(&server).map(|m| m.agents.keys().copied().collect::<Vec<_>>());
+                    agents.into_iter().flatten().for_each(|agent| inner.close(&server, agent));
+                    inner
+                        .ports
+                        .iter()
+                        .filter_map(Weak::upgrade)
+                        .filter(|port| port.server == server)
+                        .collect::<Vec<_>>()
+                });
+                for port in ports {
+                    tokio::spawn(async move { port.keep_up().await });
+                }
+            }
             Fault::Second(_) => {
                 let (world, mut order) = (world.clone(), order(world, "sim-2", without));
                 let other = BTreeMap::from([("RELEASE".to_owned(), OTHER.to_owned())]);
@@ -140,7 +155,7 @@ async fn happen(
                 tokio::spawn(async move {
                     let second = Deployer { world: world.clone(), order, interrupts: watch::channel(0).1 };
                     let deployed = second.deploys().await;
-                    world.with(|inner| inner.dead_runs.insert("sim-2".to_owned()));
+                    world.with(|inner| inner.dead_runs.insert("sim-2".to_owned(), true));
                     if deployed.problem().is_none() {
                         let what = "a second deploy was let in while another went on".to_owned();
                         world.with(|inner| inner.violation(4, None, "", what));
@@ -150,7 +165,7 @@ async fn happen(
             _ => interrupt.send_modify(|count| *count += 1),
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Waits until every fault is over, every lease has run out and every dead man has done his work.
@@ -208,7 +223,7 @@ async fn finish(world: &World, without: Option<Protection>) {
         }
     };
     let deployed = world.while_running(finishing).await;
-    world.with(|inner| inner.dead_runs.insert("sim-3".to_owned()));
+    world.with(|inner| inner.dead_runs.insert("sim-3".to_owned(), true));
     let now = world.clock.now();
     world.with(|inner| match &deployed {
         Some(deployed) => inner.judge_finished(deployed, now),

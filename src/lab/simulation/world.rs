@@ -3,6 +3,7 @@
 //! It notes every request that our own doing lost, every container that was stopped while a node could still pick it, and
 //! every moment in which two worked on one server.
 
+use super::agent::SimPort;
 use super::faults::{Fault, Wreck};
 use super::machine::Machine;
 use crate::clock::{Clock, Stamp};
@@ -13,7 +14,7 @@ use crate::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, P
 use crate::lab::lock;
 use crate::rollout::machine::Protection;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// How fine time runs.
@@ -36,6 +37,8 @@ pub struct Violation {
     pub server: Option<ServerName>,
     /// What was seen.
     pub what: String,
+    /// What had gone wrong in that run.
+    pub faults: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -47,7 +50,10 @@ pub(super) struct Inner {
     pub(super) faults: Vec<Fault>,
     pub(super) without: Option<Protection>,
     pub(super) releases: BTreeMap<ReleaseId, Manifest>,
-    pub(super) dead_runs: BTreeSet<String>,
+    /// Runs whose process is gone, and whether it said goodbye.
+    pub(super) dead_runs: BTreeMap<String, bool>,
+    /// Who is connected to which server.
+    pub(super) ports: Vec<Weak<SimPort>>,
     pub(super) violations: Vec<Violation>,
     /// Requests that went to a server on which our own doing had left nothing to answer.
     pub(super) lost: u64,
@@ -145,7 +151,8 @@ impl Inner {
             faults: Vec::new(),
             without,
             releases: [OLD, NEW, OTHER].map(|id| (ReleaseId::new(id), manifest(fleet, id))).into(),
-            dead_runs: BTreeSet::new(),
+            dead_runs: BTreeMap::new(),
+            ports: Vec::new(),
             violations: Vec::new(),
             lost: 0,
             next_agent: 1,
@@ -155,7 +162,8 @@ impl Inner {
 
     pub(super) fn violation(&mut self, promise: u8, server: Option<&ServerName>, step: &str, what: String) {
         let step = (!step.is_empty()).then(|| step.to_owned());
-        let found = Violation { seed: self.seed, promise, step, server: server.cloned(), what };
+        let faults = self.faults.iter().map(|fault| format!("{fault:?}")).collect();
+        let found = Violation { seed: self.seed, promise, step, server: server.cloned(), what, faults };
         if !self.violations.contains(&found) {
             self.violations.push(found);
         }
@@ -180,7 +188,7 @@ impl Inner {
     /// Whether an app answers by itself, whoever asks.
     pub(super) fn answers(&self, name: &ServerName, now: Stamp) -> bool {
         let Some(machine) = self.machines.get(name) else { return false };
-        let dead = self.has(|fault| matches!(fault, Fault::Dies(at, when) if at == name && machine.started < Some(self.began + *when) && self.since(now) >= *when));
+        let dead = self.died_at(name).is_some_and(|when| machine.started < Some(when) && now >= when);
         if machine.running.is_none() || !machine.up || dead {
             return false;
         }
@@ -258,8 +266,18 @@ impl Inner {
         }
     }
 
+    /// When its app dies by itself.
+    fn died_at(&self, name: &ServerName) -> Option<Stamp> {
+        let one = |fault: &Fault| match fault {
+            Fault::Dies(at, when) if at == name => Some(self.began + *when),
+            Fault::Lonely(other, when) if other != name => Some(self.began + *when),
+            _ => None,
+        };
+        self.faults.iter().filter_map(one).min()
+    }
+
     pub(super) fn died_by_itself(&self, name: &ServerName, now: Stamp) -> bool {
-        self.has(|fault| matches!(fault, Fault::Dies(at, when) if at == name && self.since(now) >= *when))
+        self.died_at(name).is_some_and(|when| now >= when)
     }
 
     /// Promise 2.

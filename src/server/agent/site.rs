@@ -1,6 +1,7 @@
 //! One server as its agent sees it: the locks that it holds, the record that it keeps, and which request is what.
 
 use super::record::{Record, State, now};
+use super::succession::Succession;
 use crate::fleet::model::{Absence, Fleet, Holder};
 use crate::fleet::verify::judge;
 use crate::server::compose::{self, Inspected, parse_inspect};
@@ -38,7 +39,8 @@ pub(super) struct Site {
     pub(super) layout: Layout,
     pub(super) record: Record,
     pub(super) server_lock: Option<Flock>,
-    deploy_lock: Option<Flock>,
+    pub(super) deploy_lock: Option<Flock>,
+    pub(super) succession: Succession,
 }
 
 /// A failure of the disk, in the words that every part uses.
@@ -52,6 +54,7 @@ impl Site {
     pub(super) fn new(context: Context) -> Self {
         let layout = Layout::of(&context.fleet);
         Self {
+            succession: Succession::new(layout.successor(), &context.run.id),
             fleet: context.fleet,
             run: context.run,
             layout,
@@ -135,7 +138,7 @@ impl Site {
         }
     }
 
-    fn lock_deploy(&mut self) -> Result<Reply, Failure> {
+    pub(super) fn lock_deploy(&mut self) -> Result<Reply, Failure> {
         if self.deploy_lock.is_some() {
             return Ok(Reply::Locked);
         }
