@@ -84,7 +84,7 @@ async fn order(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Resul
 }
 
 /// Asks on a terminal; without one, `--yes` is the answer or the run is refused.
-fn confirm(global: &Global, question: &str) -> Result<(), Problem> {
+pub(super) fn confirm(global: &Global, question: &str) -> Result<(), Problem> {
     if global.yes {
         return Ok(());
     }

@@ -14,6 +14,7 @@ mod marks;
 mod measure;
 mod measuring;
 mod plan;
+mod provision;
 mod rehearse;
 mod signals;
 mod verify;
@@ -87,6 +88,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Plan(args) => plan::run(&cli.global, &args, &reporter).await,
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
+        Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,

@@ -6,6 +6,7 @@
 mod build;
 mod compose;
 mod docs;
+mod export;
 mod keys;
 mod mutation;
 mod nearest;
@@ -26,6 +27,7 @@ pub use compose::{
     compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema};
+pub use export::balancer_lines;
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};

@@ -7,6 +7,7 @@ mod measured;
 mod notice;
 mod plan;
 mod progress;
+mod provision;
 mod table;
 mod text;
 
@@ -14,6 +15,7 @@ pub use check::{check_text, findings_json, live_text, mutations_text};
 pub use measured::measured_text;
 pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
+pub use provision::provision_text;
 pub use table::table;
 
 use crate::diag::Problem;

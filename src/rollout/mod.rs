@@ -7,6 +7,7 @@ mod driver;
 pub mod machine;
 pub mod port;
 mod preflight;
+pub mod provision;
 
 pub use deploy::{Deployed, deploy};
 pub use driver::{Outside, Ports, drive};

@@ -45,7 +45,7 @@ pub struct Ready {
 }
 
 /// A server or a balancer may take so long to say what is there: a run that cannot begin ends within 30 s.
-const OBSERVE: Duration = Duration::from_secs(25);
+pub(super) const OBSERVE: Duration = Duration::from_secs(25);
 /// Resolving and pinning ask a registry.
 const RESOLVE: Duration = Duration::from_secs(120);
 /// Big images over a slow line.
@@ -184,7 +184,7 @@ pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet,
 }
 
 /// Asks again while the balancer gives no answer; the caller sets the limit.
-async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(
+pub(super) async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(
     clock: &Clock,
     ask: impl Fn() -> F,
 ) -> Result<T, super::port::BalancerError> {
@@ -255,14 +255,16 @@ fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
     }
     for (server, known) in &snapshot.servers {
         if let Some(freeze) = known.get().and_then(|facts| facts.freeze.as_ref()) {
-            let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
-            let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
-            return Err(Problem::new(Exit::Held, message)
-                .hint("when its reason is gone: `handover lock release`")
-                .on(server));
+            return Err(frozen(server, freeze));
         }
     }
     Ok(())
+}
+
+pub(super) fn frozen(server: &ServerName, freeze: &Holder) -> Problem {
+    let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
+    let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
+    Problem::new(Exit::Held, message).hint("when its reason is gone: `handover lock release`").on(server)
 }
 
 /// Takes the deploy lock on every server of the file, in name order, so that two deploys cannot each hold half.
@@ -288,7 +290,7 @@ async fn lock_deploy<S: Server, B: Balancer>(ports: &Ports<S, B>, order: &Order,
     Ok(())
 }
 
-fn held(name: &ServerName, holder: &Holder) -> Problem {
+pub(super) fn held(name: &ServerName, holder: &Holder) -> Problem {
     Problem::new(
         Exit::Held,
         format!("another deploy is under way: {} ({}) holds the deploy lock of {name}", holder.who, holder.what),

@@ -13,5 +13,6 @@ mod lab;
 mod measure;
 mod peers;
 mod plans;
+mod provision;
 mod timing;
 mod world;

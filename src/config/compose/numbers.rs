@@ -45,7 +45,7 @@ pub struct ServiceNumbers {
 /// The numbers of a compose file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComposeNumbers {
-    /// What `fleet::timing::Basis` reads. A start period that is not known is `None` in it: see `unresolved`.
+    /// What `fleet::timing::Basis` reads.
     pub services: Known<BTreeMap<ServiceName, ComposeService>>,
     /// All of them, of the services that no profile switches off.
     pub all: BTreeMap<ServiceName, ServiceNumbers>,
@@ -148,8 +148,11 @@ fn read(
 }
 
 fn basis(numbers: &ServiceNumbers) -> ComposeService {
-    let off = numbers.disabled == Known::Known(true);
-    let start_period = numbers.start_period.get().copied().flatten().filter(|_| !off);
+    let start_period = match (&numbers.disabled, &numbers.start_period) {
+        (Known::Known(true), _) | (_, Known::Known(None)) => Known::Known(None),
+        (Known::Unknown(why), _) => Known::Unknown(why.clone()),
+        (_, period) => period.clone(),
+    };
     ComposeService { grace: numbers.grace.clone(), start_period }
 }
 

@@ -169,7 +169,8 @@ fn composes_word_is_taken_and_its_refusal_too() {
     let answer = ComposeAnswer { version: "2.40.3".into(), definition: Ok(json.into()) };
     let numbers = files(&text).numbers(&api_only(), &BTreeMap::new(), Some(&answer));
     let api = &numbers.services.get().expect("known")[&ServiceName::from("api")];
-    assert_eq!((&api.grace, api.start_period), (&Known::Known(Duration::from_secs(65)), Some(Duration::from_secs(3))));
+    assert_eq!(api.grace, Known::Known(Duration::from_secs(65)));
+    assert_eq!(api.start_period, Known::Known(Some(Duration::from_secs(3))));
     assert_eq!(numbers.by, "Compose 2.40.3");
     assert!(numbers.place("compose.api.stop_grace_period").is_some(), "the place is the text's");
     let answer = ComposeAnswer { version: "2.40.3".into(), definition: Err("no".into()) };
