@@ -23,7 +23,7 @@ mod view;
 mod tests;
 
 pub use compose::{
-    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers,
+    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers, WHOLE,
     compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema};

@@ -184,7 +184,7 @@ pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet,
 }
 
 /// Asks again while the balancer gives no answer; the caller sets the limit.
-pub(super) async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(
+async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(
     clock: &Clock,
     ask: impl Fn() -> F,
 ) -> Result<T, super::port::BalancerError> {

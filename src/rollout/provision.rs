@@ -5,7 +5,7 @@
 use super::driver::Ports;
 use super::on_each;
 use super::port::{Balancer, BalancerError, Server, ServerError};
-use super::preflight::{OBSERVE, frozen, held, patiently};
+use super::preflight::{OBSERVE, frozen, held};
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{Fleet, GroupName, GroupView, Known, ServerName, show_duration};
@@ -84,13 +84,29 @@ pub async fn fronts<'a, B: Balancer>(
     fronts
 }
 
+/// Asks again while nothing is learnt; what was said last is why not.
 async fn ask<T, F>(clock: &Clock, until: Stamp, question: impl Fn() -> F) -> Result<T, String>
 where
     F: Future<Output = Result<T, BalancerError>>,
 {
-    match tokio::time::timeout(clock.wall(until.since(clock.now())), patiently(clock, question)).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("the balancer gave no answer within {}", show_duration(OBSERVE))),
+    let mut last = None;
+    loop {
+        let left = clock.wall(until.since(clock.now()));
+        match tokio::time::timeout(left, question()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(BalancerError::Refused(why))) => return Err(why),
+            Ok(Err(BalancerError::Unknown(why))) if clock.now() + LOOK_AGAIN < until => {
+                last = Some(why);
+                clock.sleep(LOOK_AGAIN).await;
+            }
+            Ok(Err(BalancerError::Unknown(why))) => {
+                return Err(format!("{why} (asked again for {})", show_duration(OBSERVE)));
+            }
+            Err(_) => {
+                let last = last.map(|why| format!("; before that: {why}")).unwrap_or_default();
+                return Err(format!("the balancer gave no answer within {}{last}", show_duration(OBSERVE)));
+            }
+        }
     }
 }
 

@@ -100,8 +100,8 @@ impl Attributes {
     }
 
     pub(super) fn front(&self, id: &str) -> Result<FrontView, BalancerError> {
-        let idle = self.number(IDLE_TIMEOUT)?;
-        let idle = idle.ok_or_else(|| BalancerError::Unknown(format!("{id} came without its `{IDLE_TIMEOUT}`")))?;
+        // AWS's own default where it is not told (AWS API reference).
+        let idle = self.number(IDLE_TIMEOUT)?.unwrap_or(60);
         Ok(FrontView {
             id: id.to_owned(),
             idle_timeout: Duration::from_secs(idle.into()),

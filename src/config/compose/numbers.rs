@@ -61,6 +61,12 @@ impl ComposeNumbers {
         self.places.get(key)
     }
 
+    /// Whether every number was read: then Compose has none to add.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.services.get().is_some() && self.unresolved().is_empty()
+    }
+
     /// Every number that is not known, by key, with why.
     #[must_use]
     pub fn unresolved(&self) -> Vec<(String, String)> {
@@ -91,6 +97,9 @@ fn why<T>(known: &Known<T>) -> Option<String> {
 
 /// Who resolved it where there was no Compose to ask.
 pub const AS_READ: &str = "as read; no Compose here";
+
+/// Who resolved it where nothing in it needs a Compose to be asked.
+pub const WHOLE: &str = "as read; no number in it needs Compose";
 
 /// Stands before why a number is not known where Compose could have told it.
 const WITHOUT: &str = "not resolved without Compose";

@@ -289,3 +289,20 @@ proptest! {
         }
     }
 }
+
+/// What the check need not ask Compose for: files whose numbers are all read and whose keys are all known.
+#[test]
+fn a_file_with_a_strange_key_is_for_compose_to_judge() {
+    let fine = [include_str!("../../../compose.yaml"), include_str!("../../../tests/e2e/app/compose.yaml")];
+    for text in fine {
+        let files = files(text);
+        assert!(files.is_familiar() && files.numbers(&api_only(), &BTreeMap::new(), None).is_whole(), "{text}");
+    }
+    let strange = ["    stop_grace_perod: 30s\n", "    healthcheck:\n      test: [CMD, a]\n      start: 3s\n"];
+    for text in strange {
+        assert!(!files(&file(text)).is_familiar(), "{text}");
+    }
+    assert!(files(&file("    x-mine: 1\n")).is_familiar());
+    let unread = files(&file("    stop_grace_period: ${NOT_GIVEN}\n"));
+    assert!(unread.is_familiar() && !unread.numbers(&api_only(), &BTreeMap::new(), None).is_whole());
+}
