@@ -9,7 +9,7 @@ use crate::config::{Loaded, balancer_lines};
 use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
 use crate::fleet::model::{BalancerKind, Known, Snapshot};
-use crate::fleet::provision::{self, Change, Command, Row, Why, not_in_seconds, refused_in_advance, with_fronts};
+use crate::fleet::provision::{self, Change, Command, Row, Why, not_in_seconds, refused_in_advance};
 use crate::fleet::timing::{Basis, live};
 use crate::report::{Format, Reporter, provision_text};
 use crate::rollout::provision::{Applied, End, Reserved, Seen, apply, look, reserve};
@@ -175,7 +175,7 @@ fn possible(loaded: &Loaded, seen: &Seen) -> Result<(), Problem> {
     for (group, (_, view)) in fleet.balancer.groups.iter().zip(&seen.groups) {
         let mut counted = group.clone();
         if loaded.place(&format!("balancer.group.{}.cross_zone", group.name)).is_none() {
-            counted.cross_zone = with_fronts(view, &seen.fronts).attributes.cross_zone;
+            counted.cross_zone = view.attributes.cross_zone;
         }
         let compose = Known::Unknown(String::new());
         let scope = Basis { fleet, compose: &compose }.smallest_scope(&counted);

@@ -9,7 +9,7 @@ use super::preflight::{OBSERVE, frozen, held};
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{Fleet, GroupName, GroupView, Known, ServerName, show_duration};
-use crate::fleet::provision::{At, Change, Fronts, Row, changes, front_row, group_rows, with_fronts};
+use crate::fleet::provision::{At, Change, Fronts, Row, changes, front_row, group_rows};
 use crate::server::wire::{Reply, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub async fn look<B: Balancer>(
     let fronts = fronts(balancer, groups.iter().map(|(_, view)| view), clock).await;
     let mut rows = Vec::new();
     for (group, (_, view)) in fleet.balancer.groups.iter().zip(&groups) {
-        rows.extend(group_rows(group, &with_fronts(view, &fronts), &named));
+        rows.extend(group_rows(group, view, &named));
     }
     let known = fronts.values().filter_map(Known::get);
     rows.extend(known.map(|front| front_row(fleet.balancer.idle_timeout, front, &named)));

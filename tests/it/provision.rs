@@ -135,7 +135,7 @@ impl Balancer for Pretended {
             inner.settle();
             inner.idle_timeout
         });
-        Ok(FrontView { id: id.to_owned(), idle_timeout, cross_zone: true })
+        Ok(FrontView { id: id.to_owned(), idle_timeout })
     }
 
     async fn apply(&self, change: &Change) -> Result<(), BalancerError> {

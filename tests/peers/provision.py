@@ -57,7 +57,7 @@ def says(front, group):
         described["UnhealthyThresholdCount"],
         described["HealthyThresholdCount"],
         attributes["deregistration_delay.timeout_seconds"],
-        own["idle_timeout.timeout_seconds"],
+        own.get("idle_timeout.timeout_seconds"),
     )
 
 

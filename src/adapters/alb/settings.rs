@@ -95,18 +95,13 @@ impl Attributes {
             algorithm: self.get("load_balancing.algorithm.type").map(ToOwned::to_owned),
             dns_count: self.number(DNS_COUNT)?,
             dns_percent: self.number(DNS_PERCENT)?,
-            follows_front: matches!(self.get(CROSS_ZONE), None | Some("use_load_balancer_configuration")),
         })
     }
 
     pub(super) fn front(&self, id: &str) -> Result<FrontView, BalancerError> {
         // AWS's own default where it is not told (AWS API reference).
         let idle = self.number(IDLE_TIMEOUT)?.unwrap_or(60);
-        Ok(FrontView {
-            id: id.to_owned(),
-            idle_timeout: Duration::from_secs(idle.into()),
-            cross_zone: self.get(CROSS_ZONE) != Some("false"),
-        })
+        Ok(FrontView { id: id.to_owned(), idle_timeout: Duration::from_secs(idle.into()) })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 fn side(side: &Side) -> String {
     match (side.value(), side.unknown()) {
-        (Some(value), None) => format!("{:.3}", value),
+        (Some(value), None) => format!("{value:.3}"),
         (None, Some(why)) => format!("? {why}"),
         other => panic!("{other:?}"),
     }
@@ -23,7 +23,7 @@ fn relations(fleet: &Fleet, compose: &Compose) -> String {
         let than = if reading.equal { "<=" } else { "<" };
         let holds = reading.holds().map_or("unknown", |holds| if holds { "holds" } else { "broken" });
         let margin = reading.margin().map_or_else(|| "?".to_owned(), |margin| format!("{margin:.3}"));
-        drop(writeln!(
+        writeln!(
             out,
             "{}: {} {than} {} {:?}, margin {margin}, {holds}{}{}; unknown {:?}; {}",
             finding.name(),
@@ -34,7 +34,8 @@ fn relations(fleet: &Fleet, compose: &Compose) -> String {
             if finding.is_error() { ", refuses" } else { "" },
             reading.unknown(),
             reading.sources.join(" ")
-        ));
+        )
+        .expect("a text");
     }
     out
 }

@@ -107,8 +107,6 @@ pub struct Beside {
     pub dns_count: Option<u32>,
     /// The same as a percentage.
     pub dns_percent: Option<u32>,
-    /// Whether cross-zone is what the load balancer says.
-    pub follows_front: bool,
 }
 
 /// A load balancer's own numbers.
@@ -118,8 +116,6 @@ pub struct FrontView {
     pub id: String,
     /// `idle_timeout.timeout_seconds`.
     pub idle_timeout: Duration,
-    /// `load_balancing.cross_zone.enabled`, for groups that follow it; where it is not told it is on (AWS user guide).
-    pub cross_zone: bool,
 }
 
 impl FrontView {

@@ -84,14 +84,3 @@ pub fn front_row(idle_timeout: Duration, front: &FrontView, named: &dyn Fn(&str)
 
 /// Load balancers by their ids, as far as they are known.
 pub type Fronts = BTreeMap<String, Known<FrontView>>;
-
-/// A group's view with what it leaves to its load balancer put in.
-#[must_use]
-pub fn with_fronts(view: &GroupView, fronts: &Fronts) -> GroupView {
-    let mut view = view.clone();
-    let own = view.fronts.iter().filter_map(|id| fronts.get(id)?.get());
-    if view.beside.follows_front && own.into_iter().any(|front| !front.cross_zone) {
-        view.attributes.cross_zone = false;
-    }
-    view
-}

@@ -8,7 +8,7 @@ mod needs;
 mod order;
 mod setting;
 
-pub use diff::{Fronts, Row, front_row, group_rows, with_fronts};
+pub use diff::{Fronts, Row, front_row, group_rows};
 pub use needs::{Command, Needs, needs, policy};
 pub use order::{Change, Order, Why, changes, not_in_seconds, refused_in_advance};
 pub use setting::{At, Setting, Value};

@@ -1,7 +1,7 @@
 //! Every moment between two ends, what is refused in advance, and what each command needs.
 
 use super::*;
-use crate::fleet::model::{Beside, FrontView, Group, GroupName, GroupView, HealthCheck, HealthSettings, Word};
+use crate::fleet::model::{Beside, Group, GroupName, GroupView, HealthCheck, HealthSettings, Word};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -211,18 +211,6 @@ fn the_traffic_port_by_its_number_is_the_traffic_port() {
     let differing: Vec<_> = group_rows(&file, &live, &all).into_iter().filter(Row::differs).collect();
     assert_eq!(differing.len(), 1);
     assert_eq!((&differing[0].file, &differing[0].live), (&Value::Port(None), &Value::Port(Some(8081))));
-}
-
-#[test]
-fn what_a_group_leaves_to_its_load_balancer_is_read_there() {
-    let mut view = view(&group());
-    (view.fronts, view.beside.follows_front) = (vec!["lb".into()], true);
-    let front = |cross_zone| FrontView { id: "lb".into(), idle_timeout: seconds(60), cross_zone };
-    let fronts = |cross_zone| Fronts::from([("lb".to_owned(), crate::fleet::model::Known::Known(front(cross_zone)))]);
-    assert!(with_fronts(&view, &fronts(true)).attributes.cross_zone);
-    assert!(!with_fronts(&view, &fronts(false)).attributes.cross_zone);
-    view.beside.follows_front = false;
-    assert!(with_fronts(&view, &fronts(false)).attributes.cross_zone);
 }
 
 /// What AWS says does not go together is told before anything is touched, and only where it is asked for.

@@ -1,7 +1,7 @@
 //! What the file says against what the balancer and the servers say, and the fleet with the live numbers in it.
 
 use crate::fleet::model::{BalancerKind, Fleet, Group, GroupView, Known, Snapshot, front_name, show_duration};
-use crate::fleet::provision::{Fronts, Row, front_row, group_rows, with_fronts};
+use crate::fleet::provision::{Fronts, Row, front_row, group_rows};
 use serde::Serialize;
 
 /// A number that is not what the file says.
@@ -41,7 +41,7 @@ pub fn live(fleet: &Fleet, snapshot: &Snapshot, fronts: &Fronts) -> Live {
                         group.name
                     ));
                 }
-                live.differences.extend(take(group, &with_fronts(view, fronts)));
+                live.differences.extend(take(group, view));
             }
             Some(Known::Unknown(why)) => live.unknown.push(format!("{}: {why}", group.name)),
             None => live.unknown.push(format!("{}: it was not looked at", group.name)),
