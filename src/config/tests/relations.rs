@@ -148,15 +148,16 @@ fn a_start_period_that_is_not_known_makes_the_relation_unknown() {
 #[test]
 fn what_a_delay_must_cover_depends_on_who_lets_go() {
     use crate::fleet::model::{BalancerKind, DrainBy};
+    let file = fleet(&[]).drain.by;
     let rows = [
-        (BalancerKind::Alb, DrainBy::File, [false, true]),
+        (BalancerKind::Alb, file.clone(), [false, true]),
         (BalancerKind::Alb, DrainBy::Deregister, [false, true]),
-        (BalancerKind::Haproxy, DrainBy::File, [false, false]),
+        (BalancerKind::Haproxy, file, [false, false]),
         (BalancerKind::Haproxy, DrainBy::Deregister, [true, true]),
     ];
     for (kind, by, expected) in rows {
         let mut fleet = fleet(&[]);
-        (fleet.balancer.kind, fleet.drain.by) = (kind, by);
+        (fleet.balancer.kind, fleet.drain.by) = (kind, by.clone());
         let text = relations(&fleet, &compose(&fleet, 30, None));
         let there = ["delay-within-max", "delay-covers-request"].map(|id| text.contains(&format!("{id}(")));
         assert_eq!(there, expected, "{kind:?} {by:?}");
