@@ -44,7 +44,7 @@ async fn checked(global: &Global, args: &CheckArgs) -> Result<Checked, Problem> 
 /// Asks everybody and changes nothing.
 async fn look(loaded: &Loaded) -> Result<Live, Problem> {
     let clock = Clock::start();
-    let ports = connect::fleet(&loaded.fleet, "handover check --live").await?;
+    let ports = connect::fleet(&loaded.fleet, &connect::run("handover check --live")).await?;
     let snapshot = observe(&ports, &loaded.fleet, &clock).await;
     let groups = snapshot.groups.values().filter_map(Known::get);
     let fronts = fronts(&*ports.balancer, groups, &clock).await;

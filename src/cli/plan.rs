@@ -8,9 +8,8 @@ use crate::event::{Event, Line, Sink};
 use crate::fleet::model::Snapshot;
 use crate::fleet::plan::{Options, Plan, offline_snapshot, releases_in_fleet};
 use crate::report::{Format, Reporter, plan_json, plan_text};
-use crate::rollout::{Order, make_plan, observe, resolve, selected};
+use crate::rollout::{Files, make_plan, observe, resolve, selected};
 use serde_json::json;
-use std::time::Duration;
 
 pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -> u8 {
     let planned = Box::pin(planned(global, args, reporter)).await;
@@ -64,27 +63,27 @@ async fn live(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<P
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
     let fleet = loaded.fleet;
     let clock = Clock::start();
-    let ports = connect::fleet(&fleet, "handover plan").await?;
+    let ports = connect::fleet(&fleet, &connect::run("handover plan")).await?;
     let snapshot = observe(&ports, &fleet, &clock).await;
-    let order = Order { fleet, files, vars, label: None, options, wait: Duration::ZERO };
-    let resolved = resolve(&ports, &order, &clock, &selected(&order)).await;
+    let files = Files { files, vars, label: None };
+    let resolved = resolve(&ports, &fleet, &files, &clock, &selected(&fleet, &options)).await;
     if let Ok(resolved) = &resolved {
         for warning in &resolved.warnings {
             reporter.take(Line::new(clock.now(), Event::Warning { server: None, what: warning.clone() }));
         }
     }
     let plan = match resolved {
-        Ok(resolved) => make_plan(&order.fleet, &snapshot, Some(&resolved.manifest), &order.options),
+        Ok(resolved) => make_plan(&fleet, &snapshot, Some(&resolved.manifest), &options),
         Err(problem) => Err(problem),
     };
     connect::close(ports).await;
-    say_mixed(reporter, &order, &snapshot);
+    say_mixed(reporter, &options, &snapshot);
     plan
 }
 
 /// A part of a fleet that is deployed to leaves different releases side by side: that is said.
-pub(super) fn say_mixed(reporter: &Reporter, order: &Order, snapshot: &Snapshot) {
-    if order.options.servers.is_none() {
+pub(super) fn say_mixed(reporter: &Reporter, options: &Options, snapshot: &Snapshot) {
+    if options.servers.is_none() {
         return;
     }
     for (release, servers) in releases_in_fleet(snapshot) {

@@ -3,7 +3,7 @@
 use super::args::{Global, ProvisionArgs};
 use super::connect::RealPorts;
 use super::signals::Signals;
-use super::{check, connect, deploy, finish, input};
+use super::{check, connect, finish, input, session};
 use crate::clock::Clock;
 use crate::config::{Loaded, balancer_lines};
 use crate::diag::{Exit, Problem};
@@ -90,7 +90,7 @@ async fn provisioned(
         return Ok(());
     }
     let clock = Clock::start();
-    let ports = connect::fleet(&loaded.fleet, "handover provision").await?;
+    let ports = connect::fleet(&loaded.fleet, &connect::run("handover provision")).await?;
     let ended = with_ports(global, args, reporter, told, (&loaded, &ports, &clock)).await;
     connect::close(ports).await;
     ended
@@ -126,7 +126,7 @@ async fn with_ports(
         return Ok(());
     }
     super::plan::say_warnings(reporter, check::gate(global, loaded).await?);
-    deploy::confirm(global, &format!("change {wanted} settings of the balancer?"))?;
+    session::confirm(global, &format!("change {wanted} settings of the balancer?"))?;
     change(global, reporter, told, (loaded, ports, clock)).await
 }
 
@@ -243,7 +243,7 @@ fn alone(global: &Global, reporter: &Reporter, clock: &Clock, reserved: &Reserve
     let what =
         format!("no server could be asked whether a deploy is under way, whose waits go by the old numbers: {why}");
     reporter.take(Line::new(clock.now(), Event::Warning { server: None, what }));
-    deploy::confirm(global, "no server could be asked whether a deploy is under way; go on?")
+    session::confirm(global, "no server could be asked whether a deploy is under way; go on?")
 }
 
 /// Says exactly what was done and what was not.

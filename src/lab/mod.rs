@@ -9,6 +9,7 @@ pub mod naive;
 mod ports;
 pub mod servers;
 pub mod service;
+pub mod simulation;
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,11 @@
 //!
 //! It may know no adapter. Nothing is believed because a call returned: a change is done when the balancer says so.
 
+use super::ask::OBSERVE;
 use super::driver::Ports;
 use super::on_each;
 use super::port::{Balancer, BalancerError, Server, ServerError};
-use super::preflight::{OBSERVE, frozen, held};
+use super::preflight::{frozen, held};
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{Fleet, GroupName, GroupView, Known, ServerName, show_duration};

@@ -163,3 +163,12 @@ fn what_a_delay_must_cover_depends_on_who_lets_go() {
         assert_eq!(there, expected, "{kind:?} {by:?}");
     }
 }
+
+/// Where both must not be equal, equal is broken.
+#[test]
+fn an_app_that_keeps_connections_as_long_as_the_balancer_does_loses_them() {
+    let fleet = fleet(&[("\"75s\"", "\"60s\"")]);
+    let text = relations(&fleet, &compose(&fleet, 30, None));
+    assert!(text.contains("keep-alive-above-idle(api): 60.000 < 60.000 Seconds, margin 0.000, broken"), "{text}");
+    assert_eq!(format!("{:?}", crate::fleet::timing::INVARIANTS[0]), "serve-covers-out");
+}

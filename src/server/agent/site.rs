@@ -9,7 +9,7 @@ use crate::server::layout::{Layout, read_json, remove, write_json};
 use crate::server::process::ProcessId;
 use crate::server::run::{CommandLine, Output, last_lines, run, run_noted};
 use crate::server::wire::{Context, Failure, FailureKind, Reply, Request, Run, Verified};
-use crate::server::{probes, publish};
+use crate::server::{journal, probes, publish};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -121,6 +121,16 @@ impl Site {
             Request::Unfreeze => {
                 remove(&self.layout.freeze()).map_err(|error| disk(&self.layout.freeze(), &error))?;
                 Ok(Reply::Done)
+            }
+            Request::Releases => Ok(Reply::Releases(publish::list(&self.layout).await?)),
+            Request::Journal { lines } => {
+                let folder = self.layout.journals();
+                journal::append(&folder, &self.run.id, &lines).map_err(|error| disk(&folder, &error))?;
+                Ok(Reply::Done)
+            }
+            Request::Journals { newest } => {
+                let folder = self.layout.journals();
+                journal::newest(&folder, newest).map(Reply::Journals).map_err(|error| disk(&folder, &error))
             }
         }
     }
