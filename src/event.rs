@@ -104,6 +104,13 @@ pub enum Event {
         /// The deploy's label.
         label: Option<String>,
     },
+    /// Settings of the balancer were changed, and the balancer says so.
+    Provisioned {
+        /// Where.
+        at: String,
+        /// Each with its key, what it was and what it is.
+        settings: Vec<(String, String, String)>,
+    },
     /// How it ended.
     Summary(Box<Summary>),
 }

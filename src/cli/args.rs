@@ -87,6 +87,8 @@ pub(super) enum Command {
     History(HistoryArgs),
     /// Say whether the numbers of deploy.toml and the compose file fit together
     Check(CheckArgs),
+    /// Show where the balancer says otherwise than deploy.toml, and make it say so
+    Provision(ProvisionArgs),
     /// Check every service on every server
     Verify,
     /// See, put on or take off a freeze; see who holds the locks
@@ -136,6 +138,22 @@ pub(super) enum CheckFormat {
     Sarif,
     /// Annotations of GitHub Actions
     Github,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ProvisionArgs {
+    /// Only show the difference, which is what happens without any option
+    #[arg(long, conflicts_with_all = ["apply", "export", "iam"])]
+    _dry_run: bool,
+    /// Change what deploy.toml names and the balancer says otherwise
+    #[arg(long)]
+    pub(super) apply: bool,
+    /// Write what the balancer says as lines of deploy.toml
+    #[arg(long, conflicts_with = "apply")]
+    pub(super) export: bool,
+    /// Print the IAM policy that each command needs, as JSON; nobody is asked
+    #[arg(long, conflicts_with_all = ["apply", "export"])]
+    pub(super) iam: bool,
 }
 
 /// What is allowed although it loses requests.

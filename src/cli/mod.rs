@@ -15,6 +15,7 @@ mod marks;
 mod measure;
 mod measuring;
 mod plan;
+mod provision;
 mod rehearse;
 mod resume;
 mod rollback;
@@ -95,6 +96,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Resume(args) => resume::run(&cli.global, &args, &reporter).await,
         Command::History(args) => history::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
+        Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) if args.simulate.is_some() => simulate::run(&cli.global, &args, &reporter),

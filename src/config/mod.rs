@@ -6,6 +6,7 @@
 mod build;
 mod compose;
 mod docs;
+mod export;
 mod keys;
 mod mutation;
 mod nearest;
@@ -22,10 +23,11 @@ mod view;
 mod tests;
 
 pub use compose::{
-    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers,
+    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers, WHOLE,
     compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema};
+pub use export::balancer_lines;
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};

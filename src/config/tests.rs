@@ -3,6 +3,7 @@
 mod broken;
 mod mutation;
 mod overlay;
+mod relations;
 mod table;
 
 use super::*;

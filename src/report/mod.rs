@@ -8,6 +8,7 @@ mod measured;
 mod notice;
 mod plan;
 mod progress;
+mod provision;
 mod releases;
 mod table;
 mod text;
@@ -17,6 +18,7 @@ pub use check::{check_text, findings_json, live_text, mutations_text};
 pub use measured::measured_text;
 pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
+pub use provision::provision_text;
 pub use releases::{history_json, history_text, releases_json, releases_text};
 pub use table::table;
 

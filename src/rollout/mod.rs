@@ -10,6 +10,7 @@ mod keep;
 pub mod machine;
 pub mod port;
 mod preflight;
+pub mod provision;
 mod unfinished;
 
 pub use ask::{observe, on_each};

@@ -231,14 +231,16 @@ fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
     }
     for (server, known) in &snapshot.servers {
         if let Some(freeze) = known.get().and_then(|facts| facts.freeze.as_ref()) {
-            let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
-            let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
-            return Err(Problem::new(Exit::Held, message)
-                .hint("when its reason is gone: `handover lock release`")
-                .on(server));
+            return Err(frozen(server, freeze));
         }
     }
     Ok(())
+}
+
+pub(super) fn frozen(server: &ServerName, freeze: &Holder) -> Problem {
+    let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
+    let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
+    Problem::new(Exit::Held, message).hint("when its reason is gone: `handover lock release`").on(server)
 }
 
 /// Takes the deploy lock on every server of the file, in name order, so that two deploys cannot each hold half.
@@ -264,7 +266,7 @@ async fn lock_deploy<S: Server, B: Balancer>(ports: &Ports<S, B>, order: &Order,
     Ok(())
 }
 
-fn held(name: &ServerName, holder: &Holder) -> Problem {
+pub(super) fn held(name: &ServerName, holder: &Holder) -> Problem {
     Problem::new(
         Exit::Held,
         format!("another deploy is under way: {} ({}) holds the deploy lock of {name}", holder.who, holder.what),

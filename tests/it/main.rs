@@ -13,6 +13,7 @@ mod lab;
 mod measure;
 mod peers;
 mod plans;
+mod provision;
 mod simulation;
 mod timing;
 mod world;

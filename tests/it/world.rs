@@ -9,6 +9,7 @@ use handover::event::{Line, Sink};
 use handover::fleet::health::Check;
 use handover::fleet::model::*;
 use handover::fleet::plan::Options;
+use handover::fleet::provision::Change;
 use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
 use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
@@ -352,6 +353,7 @@ fn group_spec(group: &Group) -> GroupSpec {
         port: group.port,
         path: group.health.path.clone(),
         health_port: None,
+        others: BTreeMap::new(),
         matcher: Matcher::default(),
         settings: group.health.settings,
         attributes: group.attributes(),
@@ -846,8 +848,11 @@ impl Balancer for BalancerPort {
             GroupView {
                 id: spec.name.to_string(),
                 path: spec.path,
+                health_port: spec.health_port,
                 settings: spec.settings,
                 attributes: spec.attributes,
+                beside: Beside::default(),
+                fronts: Vec::new(),
                 by_address: spec.by_address,
                 word: Word::Merged,
                 notes: Vec::new(),
@@ -896,6 +901,14 @@ impl Balancer for BalancerPort {
             self.ask(|inner, now| inner.model.deregister(&target.group, &target.id, Some(target.port), now)).await?;
         }
         Ok(())
+    }
+
+    async fn front(&self, id: &str) -> Result<FrontView, BalancerError> {
+        Err(BalancerError::Refused(format!("this world has no load balancer {id}")))
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), BalancerError> {
+        Err(BalancerError::Refused(format!("nothing is provisioned in this world: {change}")))
     }
 }
 

@@ -3,7 +3,8 @@
 use super::faults::Fault;
 use super::world::{Inner, World};
 use crate::clock::Stamp;
-use crate::fleet::model::{GroupName, GroupView, TargetRef, TargetView, Word};
+use crate::fleet::model::{Beside, FrontView, GroupName, GroupView, TargetRef, TargetView, Word};
+use crate::fleet::provision::Change;
 use crate::rollout::port::{Balancer, BalancerError};
 use std::time::Duration;
 
@@ -59,8 +60,11 @@ impl Balancer for BalancerPort {
             Some(GroupView {
                 id: spec.name.to_string(),
                 path: spec.path,
+                health_port: spec.health_port,
                 settings: spec.settings,
                 attributes: spec.attributes,
+                beside: Beside::default(),
+                fronts: Vec::new(),
                 by_address: spec.by_address,
                 word: Word::Merged,
                 notes: Vec::new(),
@@ -95,5 +99,14 @@ impl Balancer for BalancerPort {
             .await?;
         }
         Ok(())
+    }
+
+    async fn front(&self, id: &str) -> Result<FrontView, BalancerError> {
+        Err(BalancerError::Refused(format!("LoadBalancerNotFound: {id}")))
+    }
+
+    /// No deploy changes settings.
+    async fn apply(&self, change: &Change) -> Result<(), BalancerError> {
+        Err(BalancerError::Refused(format!("AccessDenied: {change}")))
     }
 }

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// How fine time runs.
 const TICK: Duration = Duration::from_millis(200);
 
+/// From a node's decision until it can be heard of: the API's lag, and a question that was asked just before.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
+
 pub(super) const OLD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 pub(super) const NEW: &str = "1111111111111111111111111111111111111111111111111111111111111111";
 pub(super) const OTHER: &str = "2222222222222222222222222222222222222222222222222222222222222222";
@@ -282,10 +285,21 @@ impl Inner {
 
     /// Promise 2.
     pub(super) fn about_to_stop(&mut self, name: &ServerName, now: Stamp) {
-        if self.may_be_picked(name, now) && self.reachable(name, now) {
+        if self.may_be_picked(name, now) && self.reachable(name, now) && !self.others_died_just_now(now) {
             let what = "a container was stopped while a node could still pick its server".to_owned();
             self.violation(2, Some(name), "stop", what);
         }
+    }
+
+    /// Where the others died by themselves a moment ago, nodes may fail open to a server that all of them had let go of, before
+    /// the balancer's own word can tell anybody.
+    fn others_died_just_now(&self, now: Stamp) -> bool {
+        let told = self.model.groups().map(|group| {
+            let settings = group.settings;
+            settings.interval * (settings.unhealthy + 1) + settings.timeout + TOLD_AFTER
+        });
+        let told = told.max().unwrap_or_default();
+        self.machines.keys().any(|name| self.died_at(name).is_some_and(|at| at <= now && now < at + told))
     }
 
     pub(super) fn may_be_picked(&self, name: &ServerName, now: Stamp) -> bool {
@@ -334,6 +348,7 @@ fn group(fleet: &Fleet, group: &Group) -> GroupSpec {
         port: group.port,
         path: group.health.path.clone(),
         health_port: None,
+        others: BTreeMap::new(),
         matcher: Matcher::default(),
         settings: group.health.settings,
         attributes: group.attributes(),
