@@ -4,11 +4,12 @@ use super::args::{Global, PlanArgs};
 use super::{check, connect, finish, input};
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
+use crate::event::journal::Journal;
 use crate::event::{Event, Line, Sink};
-use crate::fleet::model::Snapshot;
+use crate::fleet::model::{Known, ServerFacts, Snapshot};
 use crate::fleet::plan::{Options, Plan, offline_snapshot, releases_in_fleet};
 use crate::report::{Format, Reporter, plan_json, plan_text};
-use crate::rollout::{Files, make_plan, observe, resolve, selected};
+use crate::rollout::{Files, Unfinished, journals, make_plan, observe, resolve, selected};
 use serde_json::json;
 
 pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -> u8 {
@@ -76,9 +77,24 @@ async fn live(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<P
         Ok(resolved) => make_plan(&fleet, &snapshot, Some(&resolved.manifest), &options),
         Err(problem) => Err(problem),
     };
+    say_unfinished(reporter, &ports, &clock, &snapshot).await;
     connect::close(ports).await;
     say_mixed(reporter, &options, &snapshot);
     plan
+}
+
+/// A deploy that broke off stands in the way of another release: who plans is told.
+async fn say_unfinished(reporter: &Reporter, ports: &connect::RealPorts, clock: &Clock, snapshot: &Snapshot) {
+    let goes_on = |facts: &ServerFacts| facts.deploy_lock.is_some();
+    if snapshot.servers.values().filter_map(Known::get).any(goes_on) {
+        return;
+    }
+    // What cannot be read now is asked for again by the deploy, which refuses without it.
+    let Ok(journals) = journals(ports, clock, 1).await else { return };
+    if let Some(journal) = journals.into_iter().next().filter(Journal::is_unfinished) {
+        let what = format!("an earlier deploy broke off: {}; see `handover resume`", Unfinished { journal }.sentence());
+        reporter.take(Line::new(clock.now(), Event::Warning { server: None, what }));
+    }
 }
 
 /// A part of a fleet that is deployed to leaves different releases side by side: that is said.

@@ -496,6 +496,7 @@ class Cases(Base):
         self.assertIn("handover resume", end.summary["error"]["hint"])
         self.assertEqual({server: self.world.containers(server) for server in SERVERS}, before)
         self.unlocked()
+        self.assertIn("broke off", self.world.run("plan", tag="v2").out)
         end = self.world.run("resume")
         self.ended(end, 0, "deployed")
         self.assertIn("by the journal `out` had ended", end.out)

@@ -63,8 +63,8 @@ fn every_promise_is_kept_with_two_servers_and_with_four_in_batches() {
 #[test]
 fn a_seed_is_always_the_same_run() {
     let example = fleet(EXAMPLE);
-    let played = || one(&example, 7, Some(Protection::Settle)).expect("played");
-    let first = played();
-    assert!(!first.is_empty(), "with nothing to compare this test says nothing");
-    assert_eq!(first, played());
+    let played = |seed| one(&example, seed, Some(Protection::Settle)).expect("played");
+    let found = (1..100).map(|seed| (seed, played(seed))).find(|(_, violations)| !violations.is_empty());
+    let (seed, violations) = found.expect("without its settle one in three runs breaks a promise");
+    assert_eq!(violations, played(seed));
 }

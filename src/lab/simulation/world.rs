@@ -285,21 +285,24 @@ impl Inner {
 
     /// Promise 2.
     pub(super) fn about_to_stop(&mut self, name: &ServerName, now: Stamp) {
-        if self.may_be_picked(name, now) && self.reachable(name, now) && !self.others_died_just_now(now) {
+        if self.may_be_picked(name, now) && self.reachable(name, now) && !self.others_are_dead(name, now) {
             let what = "a container was stopped while a node could still pick its server".to_owned();
             self.violation(2, Some(name), "stop", what);
         }
     }
 
-    /// Where the others died by themselves a moment ago, nodes may fail open to a server that all of them had let go of, before
-    /// the balancer's own word can tell anybody.
-    fn others_died_just_now(&self, now: Stamp) -> bool {
+    /// Where others died by themselves, nodes may fail open to a server that all of them had let go of. Nobody can tell before
+    /// the balancer can; and a release that was never verified is taken back all the same, so that what worked comes up.
+    fn others_are_dead(&self, name: &ServerName, now: Stamp) -> bool {
         let told = self.model.groups().map(|group| {
             let settings = group.settings;
             settings.interval * (settings.unhealthy + 1) + settings.timeout + TOLD_AFTER
         });
         let told = told.max().unwrap_or_default();
-        self.machines.keys().any(|name| self.died_at(name).is_some_and(|at| at <= now && now < at + told))
+        let machine = &self.machines[name];
+        let verified = machine.running == machine.current;
+        let others = self.machines.keys().filter(|other| *other != name);
+        others.filter_map(|other| self.died_at(other)).any(|at| at <= now && (now < at + told || !verified))
     }
 
     pub(super) fn may_be_picked(&self, name: &ServerName, now: Stamp) -> bool {
