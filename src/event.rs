@@ -111,8 +111,35 @@ pub enum Event {
         /// Each with its key, what it was and what it is.
         settings: Vec<(String, String, String)>,
     },
+    /// Something happened to a gateway that whoever runs it should know.
+    Gateway {
+        /// What kind of thing.
+        state: GatewayState,
+        /// A sentence.
+        what: String,
+    },
     /// How it ended.
     Summary(Box<Summary>),
+}
+
+/// What happens to a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GatewayState {
+    /// It serves, and where.
+    Serving,
+    /// Another configuration is used from now on.
+    Reloaded,
+    /// Another configuration was not taken; nothing changed.
+    ReloadRefused,
+    /// Health checks are answered 503 from now on.
+    Draining,
+    /// And 200 again.
+    Undrained,
+    /// Another process has the listeners; what runs and waits here is finished.
+    HandedOver,
+    /// Nothing new is taken; what runs and waits is finished.
+    Stopping,
 }
 
 /// A service of the lab.

@@ -7,6 +7,7 @@ pub mod config;
 pub mod diag;
 pub mod event;
 pub mod fleet;
+pub mod gateway;
 pub mod http;
 pub mod lab;
 pub mod measure;

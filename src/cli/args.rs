@@ -97,6 +97,8 @@ pub(super) enum Command {
     Rehearse(RehearseArgs),
     /// Count what became of requests: live, beside any tool's deploys, or from a balancer's access logs
     Measure(Box<MeasureArgs>),
+    /// Serve as the front of a server: a reverse proxy that holds a request instead of failing it
+    Gateway(GatewayArgs),
     /// Print the JSON schema of deploy.toml
     Schema,
     /// Serve a deploy on this server (started over SSH)
@@ -329,6 +331,16 @@ fn moment(text: &str) -> Result<i64, &'static str> {
 fn health_path(text: &str) -> Result<String, &'static str> {
     let path = text.split('?').next().unwrap_or_default();
     if path.starts_with('/') { Ok(path.to_owned()) } else { Err("a path begins with /") }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GatewayArgs {
+    /// Take the listeners over from the gateway that runs, without a moment in which nobody listens
+    #[arg(long)]
+    pub(super) take_over: bool,
+    /// Say whether the configuration can be used, and end
+    #[arg(long, conflicts_with = "take_over")]
+    pub(super) check: bool,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ pub mod compose;
 mod connect;
 mod deploy;
 mod finish;
+mod gateway;
 mod history;
 mod input;
 mod lab;
@@ -103,6 +104,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
         Command::Measure(args) if args.url.is_none() => access_log::run(&args, &reporter),
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,
+        Command::Gateway(args) => Box::pin(gateway::run(&cli.global, &args, &reporter)).await,
         Command::Schema => {
             reporter.result(&format!("{:#}", crate::config::schema()));
             Exit::Done.into()

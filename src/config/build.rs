@@ -1,6 +1,7 @@
 //! A tree without problems becomes the fleet. It decides nothing: every default comes through the view from the key table,
 //! except those that depend on another key, which stand here.
 
+use super::gateway;
 use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
@@ -26,6 +27,7 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
+        gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"))?) } else { None },
         measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
         app,
         release,

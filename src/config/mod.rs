@@ -7,6 +7,7 @@ mod build;
 mod compose;
 mod docs;
 mod export;
+mod gateway;
 mod keys;
 mod mutation;
 mod nearest;
@@ -28,6 +29,7 @@ pub use compose::{
 };
 pub use docs::{reference, schema};
 pub use export::balancer_lines;
+pub use gateway::{Gateway, gateway_from, load_gateway};
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};

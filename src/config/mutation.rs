@@ -13,13 +13,29 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Compose = Known<BTreeMap<ServiceName, ComposeService>>;
 
 /// Numbers that may be anything, each with the reason.
-const FREE: [(&str, &str); 6] = [
+const FREE: [(&str, &str); 22] = [
     ("balancer.group.port", "a port is a name: the guard finds no target under a wrong one"),
     ("balancer.group.health.port", "a port is a name: the flip is not seen under a wrong one"),
     ("service.verify.status", "a status is a name: verify fails on a wrong one"),
     ("rolling.pause", "a longer pause only takes longer, and none loses nothing"),
     ("ssh.parallel", "fewer connections at a time only take longer"),
     ("release.keep", "the current, the previous and the incoming release stay whatever it says"),
+    ("gateway.held", "who does not fit is answered 503 at once, which is counted"),
+    ("gateway.connections", "the idle ones go first, and every one that goes is counted"),
+    ("gateway.head_timeout", "only how slow a client may be"),
+    ("gateway.body_timeout", "only how slow a client may be"),
+    ("gateway.send_timeout", "only how slow a client may be"),
+    ("gateway.head_bytes", "what is too long is answered 431, which is counted"),
+    ("gateway.finish", "an old process that ends too soon says what it cut"),
+    ("gateway.workers", "fewer threads only serve less"),
+    ("gateway.watch", "only how soon a change is noticed"),
+    ("gateway.host.held", "who does not fit is answered 503 at once, which is counted"),
+    ("gateway.host.connect_interval", "its range is narrow enough"),
+    ("gateway.host.connect_timeout", "a connect that is given up is tried again while the request waits"),
+    ("gateway.host.answer_timeout", "how long the app takes is known to nobody else"),
+    ("gateway.host.body_bytes", "what is too long is answered 413, which is counted"),
+    ("gateway.host.reuse", "what must not be sent twice goes over no connection that was idle"),
+    ("gateway.host.class.hold", "how patient a client is is known to nobody else"),
 ];
 
 /// One wrong value and what noticed it.

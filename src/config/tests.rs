@@ -1,6 +1,7 @@
 //! What deploy.toml means and what is refused, on texts only.
 
 mod broken;
+mod gateway;
 mod mutation;
 mod overlay;
 mod relations;
@@ -147,6 +148,7 @@ fn example() -> Fleet {
             server("web-3", "i-0c3d4e5f60718293a", "eu-central-1c"),
         ],
         watchdog: Watchdog { interval: s(60), strikes: 4 },
+        gateway: None,
         measure: Some(Measure { url: "https://api.mythex.example/version".to_owned(), rate: 20.0, timeout: s(10) }),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Level, measured, table};
 use crate::diag::Problem;
-use crate::event::{Course, Event, Line, Mark, Requests, ServerOutcome, StepState, Summary, Took};
+use crate::event::{Course, Event, GatewayState, Line, Mark, Requests, ServerOutcome, StepState, Summary, Took};
 use crate::fleet::model::{ServerName, show_duration};
 use serde_json::Value;
 use std::time::Duration;
@@ -22,6 +22,7 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
                 detail.as_deref().unwrap_or("no reason given")
             )
         }
+        Event::Gateway { state: GatewayState::ReloadRefused, what } => format!("{at}  warning: {what}"),
         Event::Summary(summary) => self::summary(summary, level),
         Event::ServerDone { server, what, outcome, took } if level > Level::Quiet => {
             format!("{at}  {server}  {}{what}{}", mark(*outcome), parts(took))
@@ -55,6 +56,7 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
             let parts: Vec<String> = settings.iter().map(|(key, from, to)| format!("{key} {from} -> {to}")).collect();
             format!("{at}  {place} changed, as it says itself: {}", parts.join(", "))
         }
+        Event::Gateway { what, .. } => format!("{at}  {what}"),
         Event::Mark { mark, label } => {
             let what = if *mark == Mark::Begin { "began" } else { "ended" };
             let label = label.as_ref().map_or_else(|| "a deploy".to_owned(), |label| format!("deploy {label}"));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 7] = [
     &["fleet", "clock", "http"],
     &["config", "server", "event", "diag"],
-    &["rollout", "measure", "report"],
+    &["rollout", "gateway", "measure", "report"],
     &["adapters", "lab"],
     &["cli"],
     &["lib"],

@@ -3,8 +3,8 @@
 //! It may know no key; the pattern may be laxer than the check, never stricter.
 
 use crate::config::url::Url;
-use crate::fleet::model::RuntimeSocket;
-use std::net::Ipv6Addr;
+use crate::fleet::model::{HostName, Network, RuntimeSocket};
+use std::net::{Ipv6Addr, SocketAddr};
 
 /// How a text must look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,14 @@ pub(in crate::config) enum Form {
     Signal,
     /// `ID` or `ID:PORT`.
     Target,
+    /// A host, as requests name it.
+    Host,
+    /// An address of this machine with a port.
+    Bind,
+    /// Addresses that begin alike.
+    Network,
+    /// The URL of a server, without a path.
+    Backend,
 }
 
 impl Form {
@@ -65,6 +73,10 @@ impl Form {
             Self::Socket => "/PATH, HOST:PORT or ssh://DESTINATION/PATH",
             Self::Variable => "the name of a variable",
             Self::Signal => "the name of a signal",
+            Self::Host => "a host name or address",
+            Self::Bind => "an IP address with a port",
+            Self::Network => "a network or an address",
+            Self::Backend => "the http:// or https:// URL of a server",
             Self::Target => "a target: ID or ID:PORT",
         }
     }
@@ -85,6 +97,10 @@ impl Form {
             Self::Socket => r"^(/|ssh://|[^/\s]+:[0-9]+$)\S*$",
             Self::Variable => "^[A-Za-z_][A-Za-z0-9_]*$",
             Self::Signal => "^SIG[A-Z0-9+-]+$",
+            Self::Host => r"^[^\s/@,:]+$|^\[[0-9A-Fa-f:.]+\]$",
+            Self::Bind => r"^\S+:[0-9]+$",
+            Self::Network => r"^[0-9A-Fa-f:.]+(/[0-9]+)?$",
+            Self::Backend => r"^https?://[^\s/?#]+/?$",
         }
     }
 
@@ -139,12 +155,30 @@ impl Form {
             }
             Self::Signal => signal_fault(text),
             Self::Target => split_target(text).err(),
+            Self::Host => host_fault(text),
+            Self::Bind => fault_if(
+                text.parse::<SocketAddr>().map_or(true, |address| address.port() == 0),
+                "write it as `0.0.0.0:8000`, or `[::]:8000`",
+            ),
+            Self::Network => Network::parse(text).err(),
+            Self::Backend => match Url::parse(text) {
+                Ok(url) => fault_if(url.path != "/", "it has a path: requests bring their own"),
+                Err(fault) => Some(fault),
+            },
         }
     }
 }
 
 fn fault_if(wrong: bool, fault: &str) -> Option<String> {
     wrong.then(|| fault.to_owned())
+}
+
+fn host_fault(text: &str) -> Option<String> {
+    let port = text.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    if port && HostName::parse(text).is_ok() {
+        return Some("it has a port: a host is the same on every port".to_owned());
+    }
+    fault_if(HostName::parse(text).is_err(), "write it as `cms.example.org`, `127.0.0.1` or `[2001:db8::1]`")
 }
 
 fn path_fault(text: &str) -> Option<String> {

@@ -4,9 +4,11 @@
 
 mod fleet_rows;
 mod form;
+mod gateway_rows;
 mod rows;
 
 pub(super) use form::{Form, port_of, split_target};
+use gateway_rows::GATEWAY_ROWS;
 use rows::{FLEET_ROWS, ROWS};
 
 /// One key.
@@ -130,7 +132,7 @@ pub(super) fn quoted(words: &[&str]) -> String {
 
 /// Every key, tables in the order in which the reference shows them.
 pub(super) fn all() -> impl Iterator<Item = &'static Key> {
-    ROWS.iter().chain(FLEET_ROWS)
+    ROWS.iter().chain(FLEET_ROWS).chain(GATEWAY_ROWS)
 }
 
 /// The keys of one table.

@@ -76,6 +76,25 @@ fn with(text: &str, key: &Key, value: &str) -> String {
     toml::to_string(&file).expect("TOML")
 }
 
+/// Every table of a gateway, each as short as it may be.
+const GATEWAY: &str = "\
+[gateway]
+listen_tls = \"0.0.0.0:8443\"
+[[gateway.certificate]]
+cert = \"/c\"
+key = \"/k\"
+[[gateway.host]]
+name = \"a\"
+backend = \"http://b\"
+[[gateway.host.class]]
+path = \"/p\"
+hold = \"1s\"
+[[gateway.health]]
+path = \"/health\"
+[[gateway.probe]]
+path = \"/p\"
+";
+
 #[test]
 fn leaving_a_key_out_is_the_same_as_writing_its_default() {
     let measured = format!("{SHORT}[measure]\nurl = \"http://a\"\n");
@@ -83,12 +102,14 @@ fn leaving_a_key_out_is_the_same_as_writing_its_default() {
         EXAMPLE.replace("deregistration_delay = \"30s\"", "").replace(", json = { version = \"{release}\" }", "");
     let called = "by = \"http\"\nhttp = { drain = \"http://localhost/d\", undrain = \"http://localhost/u\" }";
     let called = EXAMPLE.replace("by     = \"file\"", called).replace("file   = \"/run", "# \"/run");
+    let fronted = format!("{measured}{GATEWAY}");
     let mut defaults = 0;
     for key in keys::all() {
         let Need::Default(value) = key.need else { continue };
         let text = match key.table {
             "balancer.group" | "service.verify" => &bare,
             "drain.http" => &called,
+            table if table.starts_with("gateway") => &fronted,
             _ => &measured,
         };
         assert_eq!(fleet(&with(text, key, value)), fleet(text), "{}", key.path());

@@ -41,6 +41,7 @@ pub(super) fn check(root: View<'_>) -> Vec<Problem> {
     services::check(&facts, &mut problems);
     servers::check(&facts, &mut problems);
     servers::check_rolling(&facts, &mut problems);
+    super::gateway::check(root.sub("gateway"), &mut problems);
     problems
 }
 

@@ -1,11 +1,15 @@
 //! The words of the project as types: the fleet that deploy.toml describes and what was observed of the real one.
 
 mod duration;
+mod gateway;
 mod ids;
 mod observed;
 mod spec;
 
 pub use duration::{DurationError, parse_duration, show_duration};
+pub use gateway::{
+    Backend, CertificateFiles, ClientClass, GatewaySpec, HealthPath, HostName, HostSpec, Network, NoHost, Traits,
+};
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
     Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, OverrideState,

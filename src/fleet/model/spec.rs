@@ -30,6 +30,9 @@ pub struct Fleet {
     pub watchdog: Watchdog,
     /// The prober, where one is wanted.
     pub measure: Option<Measure>,
+    /// The gateway, where its tables stand in this file.
+    #[serde(default)]
+    pub gateway: Option<super::GatewaySpec>,
 }
 
 pub use super::super::release::ReleaseSpec;

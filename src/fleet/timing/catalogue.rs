@@ -3,7 +3,7 @@
 use super::basis::{Basis, Side};
 use super::invariants::{Invariant, Reading, Severity, Unit, count, time};
 use super::{in_bound, out_bound, out_nominal, settle};
-use crate::fleet::model::{BalancerKind, DrainBy, Group, ServerName, Service};
+use crate::fleet::model::{BalancerKind, DrainBy, GatewaySpec, Group, HostSpec, ServerName, Service};
 use crate::fleet::plan::safety::needed;
 use Severity::{Error, Note, Warning};
 use std::collections::BTreeSet;
@@ -17,6 +17,8 @@ pub const API_AT_ITS_SLOWEST: Duration = Duration::from_secs(15);
 const THREE_RESTARTS: Duration = Duration::from_millis(700);
 /// A heartbeat may be so late without anybody being dead: two lost packets, sent again after a second each.
 const SLOW_NETWORK: Duration = Duration::from_secs(2);
+/// A backend that is just back needs a moment for its answer.
+const TO_ANSWER: Duration = Duration::from_secs(5);
 /// A health checker's nodes that traffic may come through: one in each of three zones.
 const NODES: usize = 3;
 
@@ -404,6 +406,61 @@ pub static INVARIANTS: &[Invariant] = &[
             };
             let fronted = basis.fleet.services.iter().filter(|service| !service.groups.is_empty());
             fronted.filter(|_| basis.fleet.balancer.kind == BalancerKind::Alb).map(of).collect()
+        },
+    },
+    Invariant {
+        id: "gateway-keep-alive-above-idle",
+        formula: "balancer.idle_timeout < gateway.keep_alive",
+        severity: Error,
+        why: "A gateway that closes idle connections before the balancer does loses the request that is just being sent on one (AWS user guide: 502).",
+        read: |basis| {
+            let idle = basis.fleet.balancer.idle_timeout;
+            let of = |gateway: &GatewaySpec| Reading {
+                equal: false,
+                ..reading(time(idle), time(gateway.keep_alive), &["balancer.idle_timeout", "gateway.keep_alive"])
+            };
+            let fronted = basis.fleet.gateway.iter().filter(|_| basis.fleet.balancer.kind == BalancerKind::Alb);
+            fronted.map(of).collect()
+        },
+    },
+    Invariant {
+        id: "hold-within-idle",
+        formula: "gateway.host.hold + 5s <= balancer.idle_timeout",
+        severity: Error,
+        why: "A balancer that gives up before the hold ends answers 504 itself, and the rest of the hold serves nobody; the backend needs a moment to answer, too.",
+        read: |basis| {
+            let idle = basis.fleet.balancer.idle_timeout;
+            let of = |host: &HostSpec| Reading {
+                subject: host.name.to_string(),
+                ..reading(
+                    time(host.hold + TO_ANSWER),
+                    time(idle),
+                    &[&format!("gateway.host.{}.hold", host.name), "balancer.idle_timeout"],
+                )
+            };
+            let gateway = basis.fleet.gateway.iter().filter(|_| basis.fleet.balancer.kind == BalancerKind::Alb);
+            gateway.flat_map(|gateway| &gateway.hosts).map(of).collect()
+        },
+    },
+    Invariant {
+        id: "hold-within-shutdown",
+        formula: "gateway.host.hold <= gateway.shutdown",
+        severity: Warning,
+        why: "A gateway that is stopped while requests wait cuts those whose hold would have lasted longer.",
+        read: |basis| {
+            let of = |gateway: &GatewaySpec| {
+                let shutdown = time(gateway.shutdown);
+                let one = move |host: &HostSpec| Reading {
+                    subject: host.name.to_string(),
+                    ..reading(
+                        time(host.hold),
+                        shutdown.clone(),
+                        &[&format!("gateway.host.{}.hold", host.name), "gateway.shutdown"],
+                    )
+                };
+                gateway.hosts.iter().map(one).collect::<Vec<_>>()
+            };
+            basis.fleet.gateway.iter().flat_map(of).collect()
         },
     },
     Invariant {

@@ -51,6 +51,7 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
         servers: vec![],
         watchdog: Watchdog { interval: NOT_LONG, strikes: 3 },
         measure: None,
+        gateway: None,
     }
 }
 

@@ -1,0 +1,8 @@
+//! The gateway as a process, between clients and backends that are real sockets on loopback.
+
+mod hold;
+mod http2;
+mod live;
+mod malformed;
+mod proxy;
+mod world;
