@@ -1,5 +1,6 @@
 //! The one vocabulary of what happens. Whoever acts says it here; nothing else prints.
 
+pub mod journal;
 mod measured;
 
 pub use measured::{Gap, Latency, Lost, Mark, Measured, Part, Punctuality, Rate, Second, Window};
@@ -7,7 +8,7 @@ pub use measured::{Gap, Latency, Lost, Mark, Measured, Part, Punctuality, Rate, 
 use crate::clock::Stamp;
 use crate::fleet::model::{ReleaseId, ServerName, ServiceName};
 use crate::fleet::plan::Step;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -103,6 +104,13 @@ pub enum Event {
         /// The deploy's label.
         label: Option<String>,
     },
+    /// Settings of the balancer were changed, and the balancer says so.
+    Provisioned {
+        /// Where.
+        at: String,
+        /// Each with its key, what it was and what it is.
+        settings: Vec<(String, String, String)>,
+    },
     /// Something happened to a gateway that whoever runs it should know.
     Gateway {
         /// What kind of thing.
@@ -148,7 +156,7 @@ pub struct LabService {
 }
 
 /// Why a step is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Course {
     /// Towards the new release.
@@ -166,7 +174,7 @@ pub enum Course {
 }
 
 /// How a step stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepState {
     /// It began.
@@ -178,7 +186,7 @@ pub enum StepState {
 }
 
 /// How a server ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerOutcome {
     /// It runs the new release.
@@ -220,7 +228,8 @@ pub struct Took {
 }
 
 /// What became of requests, by class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Requests {
     /// All of them.
     pub total: u64,

@@ -2,10 +2,12 @@
 //!
 //! Our own polling owns every retry: the SDK's would be hidden, and not in fleet time.
 
+mod settings;
+
 use crate::fleet::model::{
-    GroupAttributes, GroupName, GroupView, HealthSettings, OverrideState, TargetReason, TargetRef, TargetState,
-    TargetView, Word, Zone,
+    FrontView, GroupName, GroupView, OverrideState, TargetReason, TargetRef, TargetState, TargetView, Word, Zone,
 };
+use crate::fleet::provision::{At, Change, Order};
 use crate::rollout::port::{Balancer, BalancerError};
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
@@ -14,9 +16,8 @@ use aws_sdk_elasticloadbalancingv2::Client;
 use aws_sdk_elasticloadbalancingv2::config::interceptors::AfterDeserializationInterceptorContextRef;
 use aws_sdk_elasticloadbalancingv2::config::{ConfigBag, Credentials, Intercept, RuntimeComponents};
 use aws_sdk_elasticloadbalancingv2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use aws_sdk_elasticloadbalancingv2::types::{
-    TargetDescription, TargetGroup, TargetGroupAttribute, TargetHealthDescription, TargetTypeEnum,
-};
+use aws_sdk_elasticloadbalancingv2::types::{TargetDescription, TargetGroup, TargetHealthDescription, TargetTypeEnum};
+use settings::Attributes;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -132,10 +133,10 @@ impl Alb {
         Ok(())
     }
 
-    async fn attributes(&self, arn: &str) -> Result<GroupAttributes, BalancerError> {
+    async fn attributes(&self, arn: &str) -> Result<Attributes, BalancerError> {
         let question = self.client.describe_target_group_attributes().target_group_arn(arn);
         let answer = question.send().await.map_err(|error| told("DescribeTargetGroupAttributes", &error))?;
-        attributes(answer.attributes())
+        Attributes::of_group(answer.attributes())
     }
 }
 
@@ -178,8 +179,11 @@ impl Balancer for Alb {
         Ok(GroupView {
             id: arn,
             path: group.health_check_path().unwrap_or("/").to_owned(),
-            settings: settings(name, &group)?,
-            attributes,
+            health_port: settings::health_port(name, &group)?,
+            settings: settings::health(name, &group)?,
+            attributes: attributes.own()?,
+            beside: attributes.beside()?,
+            fronts: group.load_balancer_arns().to_vec(),
             by_address: group.target_type() == Some(&TargetTypeEnum::Ip),
             word: Word::Merged,
             targets: self.health(name).await?,
@@ -216,6 +220,36 @@ impl Balancer for Alb {
         }
         Ok(())
     }
+
+    async fn front(&self, id: &str) -> Result<FrontView, BalancerError> {
+        let question = self.client.describe_load_balancer_attributes().load_balancer_arn(id);
+        let answer = question.send().await.map_err(|error| told("DescribeLoadBalancerAttributes", &error))?;
+        Attributes::of_front(answer.attributes())?.front(id)
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), BalancerError> {
+        let arn = match &change.at {
+            At::Group(name) => self.arn(name).await?,
+            At::Front(id) => id.clone(),
+        };
+        match change.order {
+            Order::Health => {
+                let order = settings::health_order(self.client.modify_target_group().target_group_arn(arn), change)?;
+                order.send().await.map_err(|error| told("ModifyTargetGroup", &error))?;
+            }
+            Order::Attributes => {
+                let order = self.client.modify_target_group_attributes().target_group_arn(arn);
+                let order = order.set_attributes(Some(settings::group_attributes(change)));
+                order.send().await.map_err(|error| told("ModifyTargetGroupAttributes", &error))?;
+            }
+            Order::Front => {
+                let order = self.client.modify_load_balancer_attributes().load_balancer_arn(arn);
+                let order = order.set_attributes(Some(settings::front_attributes(change)));
+                order.send().await.map_err(|error| told("ModifyLoadBalancerAttributes", &error))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn by_group(targets: &[TargetRef]) -> BTreeMap<GroupName, Vec<TargetDescription>> {
@@ -248,40 +282,6 @@ where
 /// The SDK's whole debug output does not help anybody: its sentences do.
 fn first_causes(text: &str) -> String {
     text.split(" (").next().unwrap_or(text).chars().take(400).collect()
-}
-
-fn settings(name: &GroupName, group: &TargetGroup) -> Result<HealthSettings, BalancerError> {
-    let missing = |what: &str| BalancerError::Unknown(format!("{name} came without its {what}"));
-    let number = |value: Option<i32>, what| value.and_then(|v| u32::try_from(v).ok()).ok_or_else(|| missing(what));
-    Ok(HealthSettings {
-        interval: Duration::from_secs(number(group.health_check_interval_seconds(), "health check interval")?.into()),
-        timeout: Duration::from_secs(number(group.health_check_timeout_seconds(), "health check timeout")?.into()),
-        unhealthy: number(group.unhealthy_threshold_count(), "unhealthy threshold")?,
-        healthy: number(group.healthy_threshold_count(), "healthy threshold")?,
-    })
-}
-
-fn attributes(list: &[TargetGroupAttribute]) -> Result<GroupAttributes, BalancerError> {
-    let all: BTreeMap<&str, &str> = list.iter().filter_map(|a| Some((a.key()?, a.value()?))).collect();
-    let number = |key: &str| -> Result<Option<u32>, BalancerError> {
-        match all.get(key) {
-            None | Some(&"off") => Ok(None),
-            Some(text) => {
-                text.parse().map(Some).map_err(|_| BalancerError::Unknown(format!("{key} is `{text}`, no number")))
-            }
-        }
-    };
-    let routing = "target_group_health.unhealthy_state_routing.minimum_healthy_targets";
-    Ok(GroupAttributes {
-        // `use_load_balancer_configuration` is always on for an ALB (AWS user guide).
-        cross_zone: all.get("load_balancing.cross_zone.enabled") != Some(&"false"),
-        fail_open_count: number(&format!("{routing}.count"))?.unwrap_or(1),
-        fail_open_percent: number(&format!("{routing}.percentage"))?,
-        deregistration_delay: Duration::from_secs(
-            number("deregistration_delay.timeout_seconds")?.unwrap_or(300).into(),
-        ),
-        slow_start: Duration::from_secs(number("slow_start.duration_seconds")?.unwrap_or(0).into()),
-    })
 }
 
 fn view(description: &TargetHealthDescription) -> Result<TargetView, BalancerError> {

@@ -4,7 +4,8 @@ pub mod alb;
 pub mod haproxy;
 pub mod ssh;
 
-use crate::fleet::model::{GroupName, GroupView, TargetRef, TargetView};
+use crate::fleet::model::{FrontView, GroupName, GroupView, TargetRef, TargetView};
+use crate::fleet::provision::Change;
 use crate::rollout::port::{Balancer, BalancerError};
 use alb::Alb;
 use haproxy::Haproxy;
@@ -53,6 +54,22 @@ impl Balancer for AnyBalancer {
         match self {
             Self::Alb(alb) => alb.deregister(targets).await,
             Self::Haproxy(haproxy) => haproxy.deregister(targets).await,
+            Self::None => none(),
+        }
+    }
+
+    async fn front(&self, id: &str) -> Result<FrontView, BalancerError> {
+        match self {
+            Self::Alb(alb) => alb.front(id).await,
+            Self::Haproxy(haproxy) => haproxy.front(id).await,
+            Self::None => none(),
+        }
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), BalancerError> {
+        match self {
+            Self::Alb(alb) => alb.apply(change).await,
+            Self::Haproxy(haproxy) => haproxy.apply(change).await,
             Self::None => none(),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
+use crate::rollout::machine::Protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,8 +79,16 @@ pub(super) enum Command {
     Plan(PlanArgs),
     /// Bring the release to the fleet, server by server
     Deploy(DeployArgs),
+    /// Bring a release back that lies on the servers, the one before where none is named
+    Rollback(RollbackArgs),
+    /// Finish a deploy that broke off
+    Resume(ResumeArgs),
+    /// List the deploys: who, from where, what, how long, and what became of the requests
+    History(HistoryArgs),
     /// Say whether the numbers of deploy.toml and the compose file fit together
     Check(CheckArgs),
+    /// Show where the balancer says otherwise than deploy.toml, and make it say so
+    Provision(ProvisionArgs),
     /// Check every service on every server
     Verify,
     /// See, put on or take off a freeze; see who holds the locks
@@ -133,6 +142,22 @@ pub(super) enum CheckFormat {
     Github,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ProvisionArgs {
+    /// Only show the difference, which is what happens without any option
+    #[arg(long, conflicts_with_all = ["apply", "export", "iam"])]
+    _dry_run: bool,
+    /// Change what deploy.toml names and the balancer says otherwise
+    #[arg(long)]
+    pub(super) apply: bool,
+    /// Write what the balancer says as lines of deploy.toml
+    #[arg(long, conflicts_with = "apply")]
+    pub(super) export: bool,
+    /// Print the IAM policy that each command needs, as JSON; nobody is asked
+    #[arg(long, conflicts_with_all = ["apply", "export"])]
+    pub(super) iam: bool,
+}
+
 /// What is allowed although it loses requests.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Allow {
@@ -152,8 +177,45 @@ pub(super) struct DeployArgs {
     /// Wait for another deploy to end, so long at most
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
     pub(super) wait: Option<Duration>,
+    /// Leave a deploy that broke off as it is found, and bring this release instead
+    #[arg(long)]
+    pub(super) start_over: bool,
     #[command(flatten)]
     pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RollbackArgs {
+    /// Its label, or the first digits of its name
+    #[arg(value_name = "RELEASE", conflicts_with = "list")]
+    pub(super) release: Option<String>,
+    /// Show what lies on which server, and change nothing
+    #[arg(long)]
+    pub(super) list: bool,
+    /// Wait for another deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ResumeArgs {
+    /// Wait for another deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HistoryArgs {
+    /// So many of the youngest
+    #[arg(short, long, value_name = "N", default_value_t = 20)]
+    pub(super) number: u32,
+    /// Only what was deployed from this machine: no server is asked
+    #[arg(long)]
+    pub(super) local: bool,
 }
 
 #[derive(Debug, Args)]
@@ -184,6 +246,12 @@ pub(super) struct RehearseArgs {
     /// Keep the pretended fleet up without a deploy, until interrupted
     #[arg(long, conflicts_with = "naive")]
     pub(super) serve: bool,
+    /// Play so many deploys in virtual time instead, with faults drawn from seeds, and look whether every promise is kept
+    #[arg(long, value_name = "N", conflicts_with_all = ["naive", "serve", "speed", "fail"])]
+    pub(super) simulate: Option<u64>,
+    /// Leave one protection out, to see that its absence is found
+    #[arg(long, value_name = "PROTECTION", requires = "simulate", hide = true)]
+    pub(super) without: Option<Protection>,
     /// How many times faster than the wall clock the fleet's time runs
     #[arg(long, value_name = "N", default_value_t = 5.0, allow_negative_numbers = true)]
     pub(super) speed: f64,

@@ -6,9 +6,11 @@ use super::{compose, connect, finish, input};
 use crate::clock::Clock;
 use crate::config::{Compose, Loaded, Mutation, Place, Severity, mutations};
 use crate::diag::{Exit, Problem};
+use crate::fleet::model::Known;
 use crate::fleet::timing::{Basis, Finding, Live, findings, live};
 use crate::report::{Format, Notice, Reporter, check_text, findings_json, github, live_text, mutations_text, sarif};
 use crate::rollout::observe;
+use crate::rollout::provision::fronts;
 use serde_json::{Value, json};
 
 pub(super) async fn run(global: &Global, args: &CheckArgs, reporter: &Reporter) -> u8 {
@@ -42,10 +44,12 @@ async fn checked(global: &Global, args: &CheckArgs) -> Result<Checked, Problem> 
 /// Asks everybody and changes nothing.
 async fn look(loaded: &Loaded) -> Result<Live, Problem> {
     let clock = Clock::start();
-    let ports = connect::fleet(&loaded.fleet, "handover check --live").await?;
+    let ports = connect::fleet(&loaded.fleet, &connect::run("handover check --live")).await?;
     let snapshot = observe(&ports, &loaded.fleet, &clock).await;
+    let groups = snapshot.groups.values().filter_map(Known::get);
+    let fronts = fronts(&*ports.balancer, groups, &clock).await;
     connect::close(ports).await;
-    Ok(live(&loaded.fleet, &snapshot))
+    Ok(live(&loaded.fleet, &snapshot, &fronts))
 }
 
 /// Every relation, read off the files.

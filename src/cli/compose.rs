@@ -4,7 +4,7 @@
 //! Why: anchors, `extends`, `include` and profiles are best followed by the tool that will run the file.
 
 use super::args::Global;
-use crate::config::{ComposeAnswer, ComposeFiles, ComposeNumbers, LintFinding, Loaded};
+use crate::config::{ComposeAnswer, ComposeFiles, ComposeNumbers, LintFinding, Loaded, WHOLE};
 use crate::server::compose::{config_asked, version_asked};
 use crate::server::run::{last_lines, run};
 use std::collections::BTreeMap;
@@ -60,7 +60,9 @@ pub(super) struct Read {
     pub(super) lint: Vec<LintFinding>,
 }
 
-/// Reads the compose file beside deploy.toml, and asks Compose where there is one. Variables that are not given are no fault here.
+/// Reads the compose file beside deploy.toml. Compose, where there is one, is asked only what the file as read leaves open: that
+/// costs more than all the rest, and what was read is what Compose says (`tests/it/compose.rs` compares). Variables that are not
+/// given are no fault here.
 pub(super) async fn read(global: &Global, loaded: &Loaded) -> Read {
     let fleet = &loaded.fleet;
     let set = global.set.iter().filter_map(|pair| pair.split_once('='));
@@ -68,8 +70,13 @@ pub(super) async fn read(global: &Global, loaded: &Loaded) -> Read {
         fleet.release.vars.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
     vars.extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let files = ComposeFiles::load(loaded);
-    let answer = ask(&loaded.dir, &fleet.app, &fleet.release.compose, &TOOLS).await;
-    Read { numbers: files.numbers(fleet, &vars, answer.as_ref()), lint: files.lint(fleet, &vars) }
+    let mut numbers = files.numbers(fleet, &vars, None);
+    if numbers.is_whole() && files.is_familiar() {
+        WHOLE.clone_into(&mut numbers.by);
+    } else if let Some(answer) = ask(&loaded.dir, &fleet.app, &fleet.release.compose, &TOOLS).await {
+        numbers = files.numbers(fleet, &vars, Some(&answer));
+    }
+    Read { numbers, lint: files.lint(fleet, &vars) }
 }
 
 /// The version, if it is at least 2: the first Compose resolves by other rules.

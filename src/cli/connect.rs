@@ -15,8 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) type RealPorts = Ports<SshServer, AnyBalancer>;
 
 /// Makes the ports; servers are connected to when they are first asked, all at the same time.
-pub(super) async fn fleet(fleet: &Fleet, what: &str) -> Result<RealPorts, Problem> {
-    let servers = ssh::servers(fleet, &run(what), ssh::Options::from_env());
+pub(super) async fn fleet(fleet: &Fleet, run: &Run) -> Result<RealPorts, Problem> {
+    let servers = ssh::servers(fleet, run, ssh::Options::from_env());
     let balancer = match fleet.balancer.kind {
         BalancerKind::None => AnyBalancer::None,
         BalancerKind::Haproxy => AnyBalancer::Haproxy(Box::new(Haproxy::new(fleet, ssh::Options::from_env()))),

@@ -32,7 +32,7 @@ async fn act(global: &Global, action: &LockAction) -> Result<(Value, String), Pr
         fleet.servers.retain(|server| names.contains(&server.name));
     }
     let clock = Clock::start();
-    let ports = connect::fleet(&fleet, "handover lock").await?;
+    let ports = connect::fleet(&fleet, &connect::run("handover lock")).await?;
     let names: Vec<ServerName> = ports.servers.keys().cloned().collect();
     let request = match action {
         LockAction::Status => Request::Observe,

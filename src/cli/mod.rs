@@ -8,6 +8,7 @@ mod connect;
 mod deploy;
 mod finish;
 mod gateway;
+mod history;
 mod input;
 mod lab;
 mod lock;
@@ -15,8 +16,13 @@ mod marks;
 mod measure;
 mod measuring;
 mod plan;
+mod provision;
 mod rehearse;
+mod resume;
+mod rollback;
+mod session;
 mod signals;
+mod simulate;
 mod verify;
 
 use crate::diag::{Exit, Problem};
@@ -87,9 +93,14 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
     match cli.command {
         Command::Plan(args) => plan::run(&cli.global, &args, &reporter).await,
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
+        Command::Rollback(args) => rollback::run(&cli.global, &args, &reporter).await,
+        Command::Resume(args) => resume::run(&cli.global, &args, &reporter).await,
+        Command::History(args) => history::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
+        Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
+        Command::Rehearse(args) if args.simulate.is_some() => simulate::run(&cli.global, &args, &reporter),
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
         Command::Measure(args) if args.url.is_none() => access_log::run(&args, &reporter),
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,

@@ -4,13 +4,13 @@ use super::args::{Global, PlanArgs};
 use super::{check, connect, finish, input};
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
+use crate::event::journal::Journal;
 use crate::event::{Event, Line, Sink};
-use crate::fleet::model::Snapshot;
+use crate::fleet::model::{Known, ServerFacts, Snapshot};
 use crate::fleet::plan::{Options, Plan, offline_snapshot, releases_in_fleet};
 use crate::report::{Format, Reporter, plan_json, plan_text};
-use crate::rollout::{Order, make_plan, observe, resolve, selected};
+use crate::rollout::{Files, Unfinished, journals, make_plan, observe, resolve, selected};
 use serde_json::json;
-use std::time::Duration;
 
 pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -> u8 {
     let planned = Box::pin(planned(global, args, reporter)).await;
@@ -64,27 +64,42 @@ async fn live(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<P
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
     let fleet = loaded.fleet;
     let clock = Clock::start();
-    let ports = connect::fleet(&fleet, "handover plan").await?;
+    let ports = connect::fleet(&fleet, &connect::run("handover plan")).await?;
     let snapshot = observe(&ports, &fleet, &clock).await;
-    let order = Order { fleet, files, vars, label: None, options, wait: Duration::ZERO };
-    let resolved = resolve(&ports, &order, &clock, &selected(&order)).await;
+    let files = Files { files, vars, label: None };
+    let resolved = resolve(&ports, &fleet, &files, &clock, &selected(&fleet, &options)).await;
     if let Ok(resolved) = &resolved {
         for warning in &resolved.warnings {
             reporter.take(Line::new(clock.now(), Event::Warning { server: None, what: warning.clone() }));
         }
     }
     let plan = match resolved {
-        Ok(resolved) => make_plan(&order.fleet, &snapshot, Some(&resolved.manifest), &order.options),
+        Ok(resolved) => make_plan(&fleet, &snapshot, Some(&resolved.manifest), &options),
         Err(problem) => Err(problem),
     };
+    say_unfinished(reporter, &ports, &clock, &snapshot).await;
     connect::close(ports).await;
-    say_mixed(reporter, &order, &snapshot);
+    say_mixed(reporter, &options, &snapshot);
     plan
 }
 
+/// A deploy that broke off stands in the way of another release: who plans is told.
+async fn say_unfinished(reporter: &Reporter, ports: &connect::RealPorts, clock: &Clock, snapshot: &Snapshot) {
+    let goes_on = |facts: &ServerFacts| facts.deploy_lock.is_some();
+    if snapshot.servers.values().filter_map(Known::get).any(goes_on) {
+        return;
+    }
+    // What cannot be read now is asked for again by the deploy, which refuses without it.
+    let Ok(journals) = journals(ports, clock, 1).await else { return };
+    if let Some(journal) = journals.into_iter().next().filter(Journal::is_unfinished) {
+        let what = format!("an earlier deploy broke off: {}; see `handover resume`", Unfinished { journal }.sentence());
+        reporter.take(Line::new(clock.now(), Event::Warning { server: None, what }));
+    }
+}
+
 /// A part of a fleet that is deployed to leaves different releases side by side: that is said.
-pub(super) fn say_mixed(reporter: &Reporter, order: &Order, snapshot: &Snapshot) {
-    if order.options.servers.is_none() {
+pub(super) fn say_mixed(reporter: &Reporter, options: &Options, snapshot: &Snapshot) {
+    if options.servers.is_none() {
         return;
     }
     for (release, servers) in releases_in_fleet(snapshot) {

@@ -1,8 +1,8 @@
 //! `handover rehearse`: the user's own deploy.toml on a pretended fleet, with traffic, through the same engine.
 
 use super::args::{Global, RehearseArgs};
-use super::deploy::not_begun;
 use super::measuring::Measuring;
+use super::session::not_begun;
 use super::signals::Signals;
 use super::{finish, input};
 use crate::adapters::AnyBalancer;
@@ -15,7 +15,7 @@ use crate::fleet::plan::Options;
 use crate::lab::{Lab, LabOptions, ServiceFault, naive};
 use crate::report::Reporter;
 use crate::rollout::machine::Ending;
-use crate::rollout::{Deployed, Order, Outside, Ports, deploy};
+use crate::rollout::{Deployed, Files, Order, Outside, Ports, Tell, deploy};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -193,15 +193,11 @@ async fn handover(lab: &Lab, options: Options, measuring: &Measuring, signals: &
     };
     let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer) };
     let order = Order {
-        fleet: lab.fleet().clone(),
-        files: Vec::new(),
-        vars: BTreeMap::new(),
-        label: None,
         options,
-        wait: Duration::ZERO,
+        ..Order::of_files(super::connect::run("handover rehearse"), lab.fleet().clone(), Files::default())
     };
     let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
-    deploy(&ports, &order, &lab.clock(), measuring, outside).await
+    deploy(&ports, &order, &lab.clock(), Tell { events: measuring, book: None }, outside).await
 }
 
 async fn naively(lab: &Lab, measuring: &Measuring, signals: &Signals) -> Deployed {
@@ -221,5 +217,5 @@ async fn naively(lab: &Lab, measuring: &Measuring, signals: &Signals) -> Deploye
         seconds: seconds(clock.now().since(began)),
         floor: Floor::default(),
     });
-    Deployed { release: None, servers, ending }
+    Deployed { release: None, servers, ending, unfinished: None }
 }

@@ -46,7 +46,7 @@ async fn look(global: &Global) -> Result<Found, Problem> {
         fleet.servers.retain(|server| names.contains(&server.name));
     }
     let clock = Clock::start();
-    let ports = connect::fleet(&fleet, "handover verify").await?;
+    let ports = connect::fleet(&fleet, &connect::run("handover verify")).await?;
     let names: Vec<ServerName> = ports.servers.keys().cloned().collect();
     let facts = on_each(&ports, names.clone(), &clock, WITHIN, |_| Request::Observe).await;
     let mut found = Found::new();

@@ -134,7 +134,7 @@ fn group(kind: BalancerKind, view: View<'_>) -> Option<Group> {
         cross_zone: view.flag("cross_zone")?,
         // HAProxy never sends requests to servers that are down (HAProxy configuration manual, `option allbackups`).
         fail_open_count: if haproxy { 0 } else { view.number("fail_open_count")? },
-        fail_open_percent: view.number("fail_open_percent"),
+        fail_open_percent: view.number("fail_open_percent").filter(|percent| *percent > 0),
         slow_start: view.duration("slow_start")?,
     })
 }

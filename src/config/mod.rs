@@ -6,6 +6,7 @@
 mod build;
 mod compose;
 mod docs;
+mod export;
 mod gateway;
 mod keys;
 mod mutation;
@@ -23,10 +24,11 @@ mod view;
 mod tests;
 
 pub use compose::{
-    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers,
+    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers, WHOLE,
     compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema};
+pub use export::balancer_lines;
 pub use gateway::{Gateway, gateway_from, load_gateway};
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;

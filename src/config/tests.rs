@@ -4,6 +4,7 @@ mod broken;
 mod gateway;
 mod mutation;
 mod overlay;
+mod relations;
 mod table;
 
 use super::*;

@@ -5,6 +5,8 @@
 pub mod health;
 pub mod model;
 pub mod plan;
+pub mod provision;
+pub mod recovery;
 pub mod release;
 pub mod timing;
 pub mod verify;

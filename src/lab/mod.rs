@@ -9,6 +9,7 @@ pub mod naive;
 mod ports;
 pub mod servers;
 pub mod service;
+pub mod simulation;
 
 #[cfg(test)]
 mod tests;
@@ -257,6 +258,7 @@ fn group_spec(fleet: &Fleet, group: &Group) -> GroupSpec {
         path: group.health.path.clone(),
         matcher: Matcher::default(),
         health_port: group.health.port,
+        others: BTreeMap::new(),
         settings: group.health.settings,
         attributes: group.attributes(),
         by_address: targets.any(|target| target.id.as_str().parse::<IpAddr>().is_ok()),

@@ -2,18 +2,24 @@
 //!
 //! Results go to stdout, progress to stderr. Nothing but this module prints.
 
+mod book;
 mod check;
 mod measured;
 mod notice;
 mod plan;
 mod progress;
+mod provision;
+mod releases;
 mod table;
 mod text;
 
+pub use book::{Book, books};
 pub use check::{check_text, findings_json, live_text, mutations_text};
 pub use measured::measured_text;
 pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
+pub use provision::provision_text;
+pub use releases::{history_json, history_text, releases_json, releases_text};
 pub use table::table;
 
 use crate::diag::Problem;

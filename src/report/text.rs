@@ -52,6 +52,10 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
         Event::Step { server, step, .. } if level == Level::Verbose => format!("{at}  {server}  {step} ..."),
         Event::Requests { counts } if level == Level::Verbose => format!("{at}  {}", requests(counts)),
         Event::Second(second) => format!("{at}  {}", measured::second(second)),
+        Event::Provisioned { at: place, settings } => {
+            let parts: Vec<String> = settings.iter().map(|(key, from, to)| format!("{key} {from} -> {to}")).collect();
+            format!("{at}  {place} changed, as it says itself: {}", parts.join(", "))
+        }
         Event::Gateway { what, .. } => format!("{at}  {what}"),
         Event::Mark { mark, label } => {
             let what = if *mark == Mark::Begin { "began" } else { "ended" };

@@ -92,7 +92,7 @@ fn at_once(mut ending: Ending) -> Ending {
             Exit::Interrupted,
             "interrupted twice: each server's agent frees its lock and flips a drained server back by itself",
         )
-        .hint("`handover plan` says how every server stands"),
+        .hint("`handover plan` says how every server stands, `handover resume` finishes what broke off"),
     );
     ending
 }

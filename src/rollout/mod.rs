@@ -2,23 +2,21 @@
 //!
 //! Knows the words of the fleet and of the wire, never an adapter.
 
+mod ask;
+mod bring;
 mod deploy;
 mod driver;
+mod keep;
 pub mod machine;
 pub mod port;
 mod preflight;
+pub mod provision;
+mod unfinished;
 
-pub use deploy::{Deployed, deploy};
+pub use ask::{observe, on_each};
+pub use bring::{releases, resolve};
+pub use deploy::{Deployed, Tell, deploy};
 pub use driver::{Outside, Ports, drive};
-pub use preflight::{Order, Ready, make_plan, observe, on_each, preflight, resolve, selected};
-
-use crate::fleet::release::DEFINITION;
-use crate::server::wire::{Blob, Resolved};
-
-/// The files of a release on a server: everything beside the compose file, and the definition instead of it.
-fn files_of(order: &Order, resolved: &Resolved) -> Vec<Blob> {
-    let mut files: Vec<Blob> =
-        order.files.iter().filter(|file| file.name != order.fleet.release.compose).cloned().collect();
-    files.push(Blob::text(DEFINITION, &resolved.definition));
-    files
-}
+pub use keep::{Book, measured};
+pub use preflight::{Files, NotReady, Order, Over, Ready, Source, make_plan, preflight, selected};
+pub use unfinished::{Unfinished, compared, journals};

@@ -1,6 +1,7 @@
 //! The two ports: everything that a deploy does to the world goes through one of them.
 
-use crate::fleet::model::{GroupName, GroupView, TargetRef, TargetView};
+use crate::fleet::model::{FrontView, GroupName, GroupView, TargetRef, TargetView};
+use crate::fleet::provision::Change;
 use crate::server::wire::{Failure, Reply, Request};
 use std::future::Future;
 
@@ -39,6 +40,10 @@ pub trait Balancer: Send + Sync + 'static {
     fn register(&self, targets: &[TargetRef]) -> impl Future<Output = Result<(), BalancerError>> + Send;
     /// Deregisters targets, each with its port.
     fn deregister(&self, targets: &[TargetRef]) -> impl Future<Output = Result<(), BalancerError>> + Send;
+    /// The own numbers of a load balancer that a group's view names.
+    fn front(&self, id: &str) -> impl Future<Output = Result<FrontView, BalancerError>> + Send;
+    /// Makes settings what the file says: all of the change, or nothing. Whether it is so is seen by looking again.
+    fn apply(&self, change: &Change) -> impl Future<Output = Result<(), BalancerError>> + Send;
 }
 
 /// Why the balancer gave no answer.

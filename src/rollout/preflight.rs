@@ -1,36 +1,79 @@
 //! Everything that can fail before traffic is touched, for the whole fleet: reach, rights, locks, the release in place.
 
+use super::ask::{OBSERVE, observe, on_each, server_problem};
+use super::bring::{adopt, find, resolve, stage_and_pull};
 use super::driver::Ports;
-use super::machine::Setup;
-use super::port::{Balancer, Server, ServerError};
+use super::machine::{Protection, Setup};
+use super::port::{Balancer, Server};
+use super::unfinished::{self, Unfinished};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
-use crate::fleet::model::{Fleet, Holder, Known, ReleaseOnDisk, ServerName, ServiceName, Snapshot, show_duration};
+use crate::fleet::model::{Fleet, Holder, Known, ReleaseId, ReleaseOnDisk, ServerName, Snapshot};
 use crate::fleet::plan::{self, Options, Plan, WhyNot};
 use crate::fleet::release::Manifest;
-use crate::server::wire::{Blob, FailureKind, Reply, Request, Resolved};
+use crate::server::wire::{Blob, Reply, Request, Run};
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::task::JoinSet;
 
 /// What is to be deployed, as the operator said.
 #[derive(Debug, Clone)]
 pub struct Order {
+    /// Who asks.
+    pub run: Run,
     /// The fleet.
     pub fleet: Fleet,
+    /// Where the release comes from.
+    pub source: Source,
+    /// What else the operator said.
+    pub options: Options,
+    /// `--wait`: so long is waited for another deploy to end.
+    pub wait: Duration,
+    /// What is done where an earlier deploy broke off.
+    pub over: Over,
+    /// The run that this one goes on with.
+    pub resumes: Option<String>,
+    /// For the simulation only: what is left out, to see that its absence is found.
+    pub without: Option<Protection>,
+}
+
+impl Order {
+    /// A deploy of files, with nothing else said.
+    #[must_use]
+    pub fn of_files(run: Run, fleet: Fleet, files: Files) -> Self {
+        let source = Source::Files(files);
+        let options = Options::default();
+        Self { run, fleet, source, options, wait: Duration::ZERO, over: Over::Ask, resumes: None, without: None }
+    }
+}
+
+/// Where a release comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The compose file and what lies beside it.
+    Files(Files),
+    /// It lies whole on every server: no registry is asked.
+    OnDisk(ReleaseId),
+}
+
+/// What a release is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
     /// The compose file and what lies beside it.
     pub files: Vec<Blob>,
     /// The variables.
     pub vars: BTreeMap<String, String>,
     /// `--name`.
     pub label: Option<String>,
-    /// What else the operator said.
-    pub options: Options,
-    /// `--wait`: so long is waited for another deploy to end.
-    pub wait: Duration,
+}
+
+/// What is done where an earlier deploy of another release broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// It is refused: somebody has to say.
+    Ask,
+    /// What it left is taken as it is found.
+    GoOn,
 }
 
 /// A fleet that is ready to be deployed to.
@@ -44,14 +87,20 @@ pub struct Ready {
     pub manifest: Manifest,
 }
 
-/// A server or a balancer may take so long to say what is there: a run that cannot begin ends within 30 s.
-const OBSERVE: Duration = Duration::from_secs(25);
-/// Resolving and pinning ask a registry.
-const RESOLVE: Duration = Duration::from_secs(120);
-/// Big images over a slow line.
-const PULL: Duration = Duration::from_secs(900);
-/// Files over a slow line.
-const STAGE: Duration = Duration::from_secs(300);
+/// Why it was not begun.
+#[derive(Debug)]
+pub struct NotReady {
+    /// What stands in the way.
+    pub problem: Problem,
+    /// It is an earlier deploy that broke off.
+    pub unfinished: Option<Box<Unfinished>>,
+}
+
+impl From<Problem> for NotReady {
+    fn from(problem: Problem) -> Self {
+        Self { problem, unfinished: None }
+    }
+}
 
 /// Makes everything ready, or says why not; nothing that serves was touched.
 ///
@@ -62,10 +111,11 @@ pub async fn preflight<S: Server, B: Balancer>(
     order: &Order,
     clock: &Clock,
     sink: &dyn Sink,
-) -> Result<Ready, Problem> {
+) -> Result<Ready, NotReady> {
     let say = |server: Option<&ServerName>, what: String| {
         sink.take(Line::new(clock.now(), Event::Preflight { server: server.cloned(), what }));
     };
+    let warn = |what: &String| sink.take(Line::new(clock.now(), Event::Warning { server: None, what: what.clone() }));
     let snapshot = observe(ports, &order.fleet, clock).await;
     fit_to_begin(&snapshot)?;
     say(None, format!("{} servers and {} groups answer", snapshot.servers.len(), snapshot.groups.len()));
@@ -74,27 +124,36 @@ pub async fn preflight<S: Server, B: Balancer>(
     // Whoever had the lock until now may have changed what was seen before, or have put a freeze on.
     let snapshot = observe(ports, &order.fleet, clock).await;
     fit_to_begin(&snapshot)?;
-    let selected = selected(order);
-    let resolved = resolve(ports, order, clock, &selected).await?;
-    let manifest = resolved.manifest.clone();
-    for warning in &resolved.warnings {
-        sink.take(Line::new(clock.now(), Event::Warning { server: None, what: warning.clone() }));
-    }
-    say(None, format!("release {} of {} services", manifest.id.short(), manifest.services.len()));
-    let images = stage_and_pull(ports, order, clock, &selected, &resolved).await?;
-    say(None, format!("staged and pulled on {} servers", images.len()));
+    let selected = selected(&order.fleet, &order.options);
+    let left = unfinished::find(ports, clock).await?;
+    let there = match &order.source {
+        Source::Files(files) => {
+            let resolved = resolve(ports, &order.fleet, files, clock, &selected).await?;
+            resolved.warnings.iter().for_each(warn);
+            let (id, services) = (&resolved.manifest.id, resolved.manifest.services.len());
+            say(None, format!("release {} of {services} services", id.short()));
+            unfinished::fits(left.as_ref(), id, &snapshot, order, &say)?;
+            let there = stage_and_pull(ports, order, files, clock, &selected, &resolved).await?;
+            say(None, format!("staged and pulled on {} servers", there.len()));
+            there
+        }
+        Source::OnDisk(id) => {
+            unfinished::fits(left.as_ref(), id, &snapshot, order, &say)?;
+            let there = find(ports, clock, &selected, id).await?;
+            say(None, format!("release {} lies whole on {} servers", id.short(), there.len()));
+            there
+        }
+    };
+    let Some(manifest) = there.values().next().map(|release| release.manifest.clone()) else {
+        return Err(Problem::new(Exit::Usage, "no server is meant").hint("see --servers").into());
+    };
     adopt(ports, clock, &snapshot, &selected).await?;
     let snapshot = observe(ports, &order.fleet, clock).await;
     let plan = make_plan(&order.fleet, &snapshot, Some(&manifest), &order.options)?;
-    for warning in &plan.warnings {
-        sink.take(Line::new(clock.now(), Event::Warning { server: None, what: warning.clone() }));
-    }
-    let release = images
-        .into_iter()
-        .map(|(name, image_ids)| (name, ReleaseOnDisk { manifest: manifest.clone(), image_ids }))
-        .collect();
+    plan.warnings.iter().for_each(warn);
     let previous = previous(&snapshot, &plan);
-    Ok(Ready { setup: Setup { fleet: order.fleet.clone(), plan, release, previous }, snapshot, manifest })
+    let setup = Setup { fleet: order.fleet.clone(), plan, release: there, previous, without: order.without };
+    Ok(Ready { setup, snapshot, manifest })
 }
 
 fn previous(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<ServerName, ReleaseOnDisk> {
@@ -104,9 +163,9 @@ fn previous(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<ServerName, ReleaseOnD
 
 /// The servers that the operator meant.
 #[must_use]
-pub fn selected(order: &Order) -> Vec<ServerName> {
-    let all = order.fleet.servers.iter().map(|server| server.name.clone());
-    match &order.options.servers {
+pub fn selected(fleet: &Fleet, options: &Options) -> Vec<ServerName> {
+    let all = fleet.servers.iter().map(|server| server.name.clone());
+    match &options.servers {
         None => all.collect(),
         Some(names) => all.filter(|name| names.contains(name)).collect(),
     }
@@ -149,89 +208,6 @@ fn refusal(why: &[WhyNot]) -> Problem {
     Problem::new(Exit::Refused, message).hint(hints.join("\n"))
 }
 
-/// Looks at everything. What cannot be learnt is unknown, with the reason.
-pub async fn observe<S: Server, B: Balancer>(ports: &Ports<S, B>, fleet: &Fleet, clock: &Clock) -> Snapshot {
-    let mut snapshot = Snapshot { groups: BTreeMap::new(), servers: BTreeMap::new() };
-    let servers = on_each(ports, ports.servers.keys().cloned().collect(), clock, OBSERVE, |_| Request::Observe);
-    let groups = async {
-        let mut seen = BTreeMap::new();
-        // One deadline for all groups: a run that cannot begin is not to take longer the more groups it has.
-        let until = clock.now() + OBSERVE;
-        for group in &fleet.balancer.groups {
-            let limit = clock.wall(until.since(clock.now()));
-            let view = match tokio::time::timeout(limit, patiently(clock, || ports.balancer.observe(&group.name))).await
-            {
-                Ok(Ok(view)) => Known::Known(view),
-                Ok(Err(error)) => Known::Unknown(error.to_string()),
-                Err(_) => Known::Unknown(format!("the balancer gave no answer within {}", show_duration(OBSERVE))),
-            };
-            seen.insert(group.name.clone(), view);
-        }
-        seen
-    };
-    let (servers, groups) = tokio::join!(servers, groups);
-    snapshot.groups = groups;
-    for (name, answer) in servers {
-        let known = match answer {
-            Ok(Reply::Facts(facts)) => Known::Known(*facts),
-            Ok(other) => Known::Unknown(format!("an answer that was not asked for: {other:?}")),
-            Err(ServerError::Failed(failure)) => Known::Unknown(failure.with_hint()),
-            Err(error) => Known::Unknown(error.to_string()),
-        };
-        snapshot.servers.insert(name, known);
-    }
-    snapshot
-}
-
-/// Asks again while the balancer gives no answer; the caller sets the limit.
-async fn patiently<T, F: Future<Output = Result<T, super::port::BalancerError>>>(
-    clock: &Clock,
-    ask: impl Fn() -> F,
-) -> Result<T, super::port::BalancerError> {
-    loop {
-        match ask().await {
-            Err(error) if error.is_unknown() => clock.sleep(Duration::from_secs(2)).await,
-            answer => return answer,
-        }
-    }
-}
-
-type Answers = BTreeMap<ServerName, Result<Reply, ServerError>>;
-
-/// Asks several servers at the same time.
-pub async fn on_each<S: Server, B: Balancer>(
-    ports: &Ports<S, B>,
-    names: Vec<ServerName>,
-    clock: &Clock,
-    within: Duration,
-    request: impl Fn(&ServerName) -> Request,
-) -> Answers {
-    let mut tasks = JoinSet::new();
-    for name in names {
-        let (port, request, wall) = (ports.servers.get(&name).cloned(), request(&name), clock.wall(within));
-        tasks.spawn(async move { (name, ask(port, request, wall, within).await) });
-    }
-    let mut answers = BTreeMap::new();
-    while let Some(done) = tasks.join_next().await {
-        if let Ok((name, answer)) = done {
-            answers.insert(name, answer);
-        }
-    }
-    answers
-}
-
-async fn ask<S: Server>(
-    port: Option<Arc<S>>,
-    request: Request,
-    wall: Duration,
-    within: Duration,
-) -> Result<Reply, ServerError> {
-    let Some(port) = port else { return Err(ServerError::Unreachable("it was never connected to".into())) };
-    tokio::time::timeout(wall, port.call(request))
-        .await
-        .unwrap_or_else(|_| Err(ServerError::Late(show_duration(within))))
-}
-
 /// Whether anything forbids to begin at all: a server that is not there, a right that is missing, a freeze.
 fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
     let mut why = Vec::new();
@@ -255,14 +231,16 @@ fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
     }
     for (server, known) in &snapshot.servers {
         if let Some(freeze) = known.get().and_then(|facts| facts.freeze.as_ref()) {
-            let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
-            let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
-            return Err(Problem::new(Exit::Held, message)
-                .hint("when its reason is gone: `handover lock release`")
-                .on(server));
+            return Err(frozen(server, freeze));
         }
     }
     Ok(())
+}
+
+pub(super) fn frozen(server: &ServerName, freeze: &Holder) -> Problem {
+    let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
+    let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
+    Problem::new(Exit::Held, message).hint("when its reason is gone: `handover lock release`").on(server)
 }
 
 /// Takes the deploy lock on every server of the file, in name order, so that two deploys cannot each hold half.
@@ -288,118 +266,11 @@ async fn lock_deploy<S: Server, B: Balancer>(ports: &Ports<S, B>, order: &Order,
     Ok(())
 }
 
-fn held(name: &ServerName, holder: &Holder) -> Problem {
+pub(super) fn held(name: &ServerName, holder: &Holder) -> Problem {
     Problem::new(
         Exit::Held,
         format!("another deploy is under way: {} ({}) holds the deploy lock of {name}", holder.who, holder.what),
     )
     .hint("wait for it with `--wait 10m`, or see `handover lock status`")
     .on(name)
-}
-
-fn server_problem(name: &ServerName, error: ServerError, what: &str) -> Problem {
-    match error {
-        ServerError::Failed(failure) => {
-            let exit = if failure.kind == FailureKind::Input { Exit::Usage } else { Exit::Refused };
-            let mut problem =
-                Problem::new(exit, format!("{name}: {what}: {}", failure.message)).on(name).output(failure.output);
-            problem.hint = failure.hint;
-            problem
-        }
-        other => Problem::new(Exit::Refused, format!("{name}: {what}: {other}")).on(name),
-    }
-}
-
-/// Has the definition resolved, once, by the first server that is meant.
-///
-/// # Errors
-/// What Compose or the registry says against it.
-pub async fn resolve<S: Server, B: Balancer>(
-    ports: &Ports<S, B>,
-    order: &Order,
-    clock: &Clock,
-    selected: &[ServerName],
-) -> Result<Resolved, Problem> {
-    let Some(first) = selected.first() else {
-        return Err(Problem::new(Exit::Usage, "no server is meant").hint("see --servers"));
-    };
-    let request = |_: &ServerName| Request::Resolve {
-        files: order.files.clone(),
-        compose: order.fleet.release.compose.clone(),
-        vars: order.vars.clone(),
-    };
-    let answer = on_each(ports, vec![first.clone()], clock, RESOLVE, request).await.into_values().next();
-    match answer {
-        Some(Ok(Reply::Resolved(mut resolved))) => {
-            resolved.manifest.label.clone_from(&order.label);
-            Ok(*resolved)
-        }
-        Some(Err(error)) => Err(server_problem(first, error, "the definition could not be resolved")),
-        other => Err(Problem::new(Exit::Failed, format!("{first}: an answer that was not asked for: {other:?}"))),
-    }
-}
-
-async fn stage_and_pull<S: Server, B: Balancer>(
-    ports: &Ports<S, B>,
-    order: &Order,
-    clock: &Clock,
-    selected: &[ServerName],
-    resolved: &Resolved,
-) -> Result<BTreeMap<ServerName, BTreeMap<ServiceName, String>>, Problem> {
-    let files = super::files_of(order, resolved);
-    let stage = |_: &ServerName| Request::Stage { manifest: resolved.manifest.clone(), files: files.clone() };
-    all_did(on_each(ports, selected.to_vec(), clock, STAGE, stage).await, "the release could not be staged")?;
-    let pull = |_: &ServerName| Request::Pull { release: resolved.manifest.id.clone() };
-    let pulled = all_did(on_each(ports, selected.to_vec(), clock, PULL, pull).await, "its images could not be pulled")?;
-    let mut images = BTreeMap::new();
-    for name in selected {
-        match pulled.get(name) {
-            Some(Reply::Pulled(image_ids)) => drop(images.insert(name.clone(), image_ids.clone())),
-            other => {
-                let message = format!("{name}: what it pulled is not known: {other:?}");
-                return Err(Problem::new(Exit::Refused, message).on(name).hint("nothing was touched; try again"));
-            }
-        }
-    }
-    Ok(images)
-}
-
-/// Saves what runs by other means before anything of it is stopped.
-async fn adopt<S: Server, B: Balancer>(
-    ports: &Ports<S, B>,
-    clock: &Clock,
-    snapshot: &Snapshot,
-    selected: &[ServerName],
-) -> Result<(), Problem> {
-    let foreign = |name: &&ServerName| {
-        snapshot
-            .servers
-            .get(*name)
-            .and_then(Known::get)
-            .is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty())
-    };
-    let names: Vec<ServerName> = selected.iter().filter(foreign).cloned().collect();
-    all_did(
-        on_each(ports, names, clock, STAGE, |_| Request::Adopt).await,
-        "what runs there cannot be saved as a release to go back to",
-    )?;
-    Ok(())
-}
-
-fn all_did(answers: Answers, what: &str) -> Result<BTreeMap<ServerName, Reply>, Problem> {
-    let mut done = BTreeMap::new();
-    let mut problems: Vec<Problem> = Vec::new();
-    for (name, answer) in answers {
-        match answer {
-            Ok(reply) => drop(done.insert(name, reply)),
-            Err(error) => problems.push(server_problem(&name, error, what)),
-        }
-    }
-    if problems.is_empty() {
-        return Ok(done);
-    }
-    let message = problems.iter().map(|p| p.message.clone()).collect::<Vec<_>>().join("\n");
-    let mut first = problems.swap_remove(0);
-    first.message = message;
-    Err(first)
 }

@@ -109,6 +109,14 @@ pub fn holder(lock: &Path, note: &Path) -> io::Result<Option<Holder>> {
     Ok(Some(pid.map_or_else(unnamed, named)))
 }
 
+/// The run that took a lock last and did not free it in order, whether or not its process still lives.
+///
+/// # Errors
+/// When the note is there and cannot be read.
+pub fn taken_by(note: &Path) -> io::Result<Option<String>> {
+    Ok(read_json::<Note>(note)?.and_then(|note| note.holder.run))
+}
+
 fn is_free(file: &File) -> bool {
     let free = fs2::FileExt::try_lock_shared(file).is_ok();
     if free {

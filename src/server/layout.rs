@@ -31,7 +31,12 @@ pub enum Pointer {
 }
 
 impl Pointer {
-    fn name(self) -> &'static str {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Current, Self::Previous, Self::Incoming];
+
+    /// How it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Current => "current",
             Self::Previous => "previous",
@@ -141,6 +146,18 @@ impl Layout {
     #[must_use]
     pub fn freeze(&self) -> PathBuf {
         self.dir.join("freeze.json")
+    }
+
+    /// Who takes over from an agent whose connection broke.
+    #[must_use]
+    pub fn successor(&self) -> PathBuf {
+        self.dir.join("successor.json")
+    }
+
+    /// The folder of the journals, one file a run.
+    #[must_use]
+    pub fn journals(&self) -> PathBuf {
+        self.dir.join("journal")
     }
 
     /// A planned absence.

@@ -7,6 +7,7 @@ pub mod agent;
 pub mod compose;
 pub mod flock;
 pub mod frame;
+mod journal;
 pub mod layout;
 mod probes;
 mod process;

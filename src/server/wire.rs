@@ -4,7 +4,7 @@
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
 use crate::fleet::model::{
-    Absence, Container, Fleet, GroupName, Holder, ReleaseId, ServerFacts, ServerName, ServiceName,
+    Absence, Container, Fleet, GroupName, Holder, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
 };
 use crate::fleet::release::Manifest;
 use crate::fleet::verify::Evidence;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -33,6 +33,8 @@ pub enum ToAgent {
     },
     /// Still there.
     Heartbeat,
+    /// Nobody will ask anything more, and nobody comes back: whatever is held is to be freed now.
+    Goodbye,
 }
 
 /// What the agent sends.
@@ -223,6 +225,18 @@ pub enum Request {
     },
     /// Take it off.
     Unfreeze,
+    /// Which releases lie here, and are they whole?
+    Releases,
+    /// Add lines to this run's journal here.
+    Journal {
+        /// One JSON object each.
+        lines: Vec<String>,
+    },
+    /// The journals that lie here.
+    Journals {
+        /// So many of the youngest.
+        newest: u32,
+    },
 }
 
 /// What a server answers.
@@ -255,6 +269,23 @@ pub enum Reply {
     Verified(Box<Verified>),
     /// To `Switch`: what is `current` now, read back.
     Switched(ReleaseId),
+    /// To `Releases`, the youngest first.
+    Releases(Vec<Listed>),
+    /// To `Journals`: the text of each, the youngest first.
+    Journals(Vec<String>),
+}
+
+/// A release that lies on a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Listed {
+    /// It, with the images that are there.
+    pub release: ReleaseOnDisk,
+    /// `current`, `previous`, `incoming`.
+    pub names: Vec<String>,
+    /// When it was staged last, seconds since the epoch.
+    pub staged: u64,
+    /// Why it could not be brought up as it lies there; `None` where it is whole.
+    pub broken: Option<String>,
 }
 
 /// A definition as Compose resolved it.

@@ -103,7 +103,7 @@ class Attacks(suite.Base):
 
     def good(self, tag=None):
         """The fleet is put right by nothing but a deploy, and serves."""
-        end = self.deploy(tag or self.other())
+        end = self.deploy(tag or self.other(), "--start-over")
         self.ended(end, 0)
         self.assertEqual(len(self.label()), 1)
         self.unlocked()
@@ -664,6 +664,68 @@ class Attacks(suite.Base):
         self.ended(end, 1)
         self.assertRegex(end.message, "web-1: mythex-gateway-1 ended")
         self.assertNotIn("web-2", end.message)
+
+    # === (6) releases that are no good ===
+
+    def bad(self, tag, *pairs, words):
+        """Brought to one server, found out there, undone; the message says where, when and what."""
+        self.image(tag, *pairs)
+        mark, before = self.world.load.mark(), self.label()
+        end = self.deploy(tag, "--start-over")
+        self.ended(end, 5)
+        error = end.summary["error"]
+        self.assertEqual((error["server"], error["step"]), ("web-1", "verify"), str(end))
+        for word in words:
+            self.assertIn(word, error["message"], str(end))
+        self.assertEqual(self.label(), before, "what ran before runs again")
+        self.unlocked()
+        self.wait_in_rotation()
+        self.nothing_lost(mark)
+
+    @long
+    def test_f1_containers_that_crash_again_and_again(self):
+        self.bad("f1", "CRASH_AFTER=0.5", words=["api"])
+
+    @long
+    def test_f2_an_answer_of_the_old_version(self):
+        self.bad("f2", "WRONG_VERSION=another", words=["api", "another"])
+
+    @long
+    def test_f3_two_hundred_and_dead_after_ten_seconds(self):
+        self.image("f3", "CRASH_AFTER=10")
+        mark, before = self.world.load.mark(), self.label()
+        end = self.deploy("f3", "--start-over")
+        self.ended(end, 5)
+        self.assertEqual(end.summary["error"]["server"], "web-1")
+        self.assertIn(end.summary["error"]["step"], ("verify", "back", "in", "settle_in"))
+        self.assertEqual(self.label(), before)
+        self.unlocked()
+        self.wait_in_rotation()
+        total, lost = self.world.load.since(mark)
+        print(f"\n  died after 10 s: step {end.summary['error']['step']}, lost {len(lost)} of {total}", file=sys.stderr)
+
+    @long
+    def test_f4_what_cannot_start_for_want_of_memory_or_disk(self):
+        for what, key in (("memory", "    mem_limit: 6m\n    read_only: false\n"), ("a disk", "    tmpfs: ['/bin:size=4k']\n")):
+            with self.subTest(what):
+                self.compose(lambda text: text.replace("    stop_grace_period: 10s\n", "    stop_grace_period: 10s\n" + key, 1))
+                before, end = self.label(), self.deploy(self.other(), "--start-over")
+                self.ended(end, 5)
+                self.assertEqual(end.summary["error"]["server"], "web-1")
+                self.assertIn(end.summary["error"]["step"], ("start", "verify"))
+                self.assertEqual(self.label(), before)
+                self.unlocked()
+                self.wait_in_rotation()
+
+    @long
+    def test_f5_what_stops_only_by_sigkill(self):
+        self.image("f5", "IGNORE_TERM=1")
+        self.ended(self.deploy("f5", "--start-over"), 0)
+        mark = self.world.load.mark()
+        end = self.deploy("v1")
+        self.ended(end, 0)
+        self.assertIn("was killed after", end.out)
+        self.nothing_lost(mark, end)
 
 
 class AtOnce(unittest.TextTestResult):

@@ -138,6 +138,7 @@ class World:
         self.env = {**os.environ, "HANDOVER_SSH_CONFIG": self.fleet["ssh_config"], "AWS_ACCESS_KEY_ID": "e2e",
                     "AWS_SECRET_ACCESS_KEY": "e2e", "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "*"}
         self.env.pop("TAG", None)
+        self.env["HANDOVER_STATE"] = str(self.dir / "state")
         self.balancer = balancers.named(BALANCER, BINARY, self)
         self.nodes = self.balancer.nodes
         for name in ("compose.yaml", "gateway.toml", ".env.production"):
@@ -477,12 +478,65 @@ class Cases(Base):
     def the_next_deploy_lets_it_in_again(self, mark):
         """What only the balancer was told no agent can undo; nothing is lost meanwhile."""
         self.assertFalse(self.world.balancer.healthy())
-        end = self.world.run("deploy", tag="v1", within=120)
+        end = self.world.run("deploy", "--start-over", tag="v1", within=120)
         self.ended(end, 0)
         self.wait_in_rotation()
         self.nothing_lost(mark)
         self.runs(self.v1)
         self.unlocked()
+
+    def test_14a_what_broke_off_is_told_and_resumed(self):
+        if self.world.balancer.drain != BY_FILE:
+            self.skipTest("case 14 has started over")
+        before = {server: self.world.containers(server) for server in SERVERS}
+        mark = self.world.load.mark()
+        end = self.world.run("deploy", tag="v1")
+        self.ended(end, 4, "refused")
+        self.assertIn("broke off", end.message)
+        self.assertIn("handover resume", end.summary["error"]["hint"])
+        self.assertEqual({server: self.world.containers(server) for server in SERVERS}, before)
+        self.unlocked()
+        self.assertIn("broke off", self.world.run("plan", tag="v2").out)
+        end = self.world.run("resume")
+        self.ended(end, 0, "deployed")
+        self.assertIn("by the journal `out` had ended", end.out)
+        self.nothing_lost(mark, end)
+        self.runs(self.v2)
+        self.unlocked()
+        again = self.world.run("resume")
+        self.ended(again, 0, "unchanged")
+
+    def test_14b_rollback_asks_no_registry_and_history_tells_all(self):
+        if self.world.balancer.drain != BY_FILE:
+            self.skipTest("case 14 has started over")
+        listed = self.world.run("rollback", "--list")
+        self.ended(listed, 0)
+        names = {r["release"]: r["servers"]["web-1"]["names"] for r in listed.summary["releases"] if "web-1" in r["servers"]}
+        self.assertEqual((names[self.v2], names[self.v1]), (["current"], ["previous"]))
+        registry = self.world.fleet["registry"]["container"]
+        mark = self.world.load.mark()
+        sh("docker", "stop", registry)
+        try:
+            end = self.world.run("rollback")
+        finally:
+            sh("docker", "start", registry)
+        self.ended(end, 0, "deployed")
+        self.assertEqual(end.summary["release"], self.v1)
+        self.nothing_lost(mark, end)
+        self.runs(self.v1)
+        self.unlocked()
+        again = self.world.run("rollback")
+        self.ended(again, 4, "refused")
+        self.assertIn("rolled back", again.message)
+        # A machine that has never deployed knows as much: the servers have it.
+        with tempfile.TemporaryDirectory() as nothing:
+            history = self.world.run("history", env={"HANDOVER_STATE": nothing})
+        self.ended(history, 0)
+        told = [(d["what"], d["outcome"]) for d in history.summary["deploys"]]
+        self.assertEqual(told[:3], [("handover rollback", "deployed"), ("handover resume", "deployed"), ("handover deploy", "not_ended")])
+        self.assertEqual(history.summary["deploys"][0]["requests"]["nowhere"], 0)
+        here = self.world.run("history", "--local")
+        self.assertEqual([d["run"] for d in here.summary["deploys"]][:3], [d["run"] for d in history.summary["deploys"]][:3])
 
     def test_15_part_of_the_fleet(self):
         mark = self.world.load.mark()

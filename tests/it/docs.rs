@@ -61,6 +61,9 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/measure.md",
         "docs/balancers.md",
         "docs/timing.md",
+        "docs/reliability.md",
+        "docs/provision.md",
+        "docs/mutants.md",
         "docs/gateway.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();

@@ -337,18 +337,20 @@ async fn deployed(
         servers: lab.servers(),
         balancer: Arc::new(handover::adapters::alb::Alb::lab(&lab.endpoint())),
     };
-    let order = handover::rollout::Order {
-        fleet: lab.fleet().clone(),
-        files: Vec::new(),
-        vars: BTreeMap::new(),
-        label: None,
-        options: handover::fleet::plan::Options::default(),
-        wait: Duration::ZERO,
-    };
+    let run =
+        handover::server::wire::Run { id: "1".into(), who: "somebody@test".into(), what: "handover deploy".into() };
+    let order = handover::rollout::Order::of_files(run, lab.fleet().clone(), handover::rollout::Files::default());
     let interrupts = tokio::sync::watch::channel(0);
     let outside = handover::rollout::Outside { interrupts: interrupts.1, lost: prober.lost() };
     let sink = Quiet::default();
-    let deployed = handover::rollout::deploy(&ports, &order, &lab.clock(), &sink, outside).await;
+    let deployed = handover::rollout::deploy(
+        &ports,
+        &order,
+        &lab.clock(),
+        handover::rollout::Tell { events: &sink, book: None },
+        outside,
+    )
+    .await;
     prober.stop().await;
     let lines = sink.0.into_inner().expect("lines");
     (lab, deployed, lines)

@@ -14,5 +14,7 @@ mod lab;
 mod measure;
 mod peers;
 mod plans;
+mod provision;
+mod simulation;
 mod timing;
 mod world;

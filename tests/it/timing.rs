@@ -60,7 +60,8 @@ fn drawn(seed: u64) -> (Fleet, usize) {
 }
 
 fn broken(fleet: &Fleet) -> Vec<Finding> {
-    let grace = |_: &_| ComposeService { grace: Known::Known(Duration::from_secs(30)), start_period: None };
+    let grace =
+        |_: &_| ComposeService { grace: Known::Known(Duration::from_secs(30)), start_period: Known::Known(None) };
     let compose: BTreeMap<_, _> = fleet.services.iter().map(|service| (service.name.clone(), grace(service))).collect();
     findings(&Basis { fleet, compose: &Known::Known(compose) }).into_iter().filter(Finding::is_broken).collect()
 }

@@ -33,4 +33,5 @@ for _ in $(seq 100); do
 done
 lab=$(python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())["control_plane"])' <"$work/lab.json")
 "$venv/bin/python" tests/peers/shapes.py "$lab" "http://127.0.0.1:$port"
+"$venv/bin/python" tests/peers/provision.py "$bin" "http://127.0.0.1:$port"
 HANDOVER_MOTO="http://127.0.0.1:$port" cargo test --quiet --test it -- --ignored --exact peers::our_client_reads_what_moto_answers

@@ -10,9 +10,10 @@ mod tests;
 
 use super::ssh;
 use crate::fleet::model::{
-    AdminState, DrainBy, Fleet, Group, GroupAttributes, GroupName, GroupView, HealthSettings, TargetRef, TargetView,
-    Word,
+    AdminState, Beside, DrainBy, Fleet, FrontView, Group, GroupAttributes, GroupName, GroupView, HealthSettings,
+    TargetRef, TargetView, Word,
 };
+use crate::fleet::provision::Change;
 use crate::rollout::port::{Balancer, BalancerError};
 use futures_util::future::join_all;
 use runtime::Node;
@@ -210,8 +211,11 @@ impl Balancer for Haproxy {
         Ok(GroupView {
             id: name.to_string(),
             path: group.health.path.clone(),
+            health_port: group.health.port,
             settings: self.settings(group, &looks),
             attributes: GroupAttributes { slow_start: Duration::ZERO, ..group.attributes() },
+            beside: Beside::default(),
+            fronts: Vec::new(),
             by_address: false,
             word: Word::EachNode,
             targets: self.views(group, &looks),
@@ -235,5 +239,14 @@ impl Balancer for Haproxy {
             Some(state) => self.set(targets, Some(state)).await,
             None => Err(BalancerError::Refused("this fleet is drained by its health, not by HAProxy's states".into())),
         }
+    }
+
+    /// The nodes are the front, and what they do not tell is deploy.toml's.
+    async fn front(&self, _: &str) -> Result<FrontView, BalancerError> {
+        Err(BalancerError::Refused("HAProxy has no load balancer's attributes".into()))
+    }
+
+    async fn apply(&self, _: &Change) -> Result<(), BalancerError> {
+        Err(BalancerError::Refused("HAProxy's numbers stand in its own configuration file".into()))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// An agent that is told to end finishes what it runs first; nobody waits for that longer than this.
@@ -26,10 +26,8 @@ type Answer = oneshot::Sender<Result<Reply, ServerError>>;
 struct Waiting {
     by_id: HashMap<u64, Answer>,
     lost: Option<String>,
-    /// Whether somebody was told.
-    told: bool,
-    /// Whether the agent holds a lock for us: it is gone with it.
-    holds: bool,
+    /// We ended it ourselves.
+    closed: bool,
 }
 
 /// A connection to a running agent.
@@ -39,6 +37,8 @@ pub(super) struct Link {
     to: mpsc::UnboundedSender<ToAgent>,
     waiting: Arc<Mutex<Waiting>>,
     ended: Mutex<Option<JoinHandle<()>>>,
+    /// True when there will be no more answers.
+    over: watch::Receiver<bool>,
     /// Why the agent does not lie where it belongs: it may look, and a deploy is not to begin.
     pub(super) lacking: Option<Failure>,
 }
@@ -60,7 +60,7 @@ impl Link {
         };
         let complaints = tokio::spawn(read_complaints(child.stderr().take()));
         let lease = context.fleet.lock.lease;
-        let (heard, hearing) = tokio::sync::watch::channel(());
+        let (heard, hearing) = watch::channel(());
         let mut reader = Reader::new(stdout, move || {
             // Nobody listens for it before the hello.
             let _ = heard.send(());
@@ -96,6 +96,7 @@ impl Link {
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         tokio::spawn(write_all(stdin, messages, lease / 3, Arc::clone(&waiting)));
         let for_reader = Arc::clone(&waiting);
+        let (is_over, over) = watch::channel(false);
         let ended = tokio::spawn(async move {
             let why = read_all(reader, hearing, lease, &for_reader).await;
             let said = tokio::time::timeout(Duration::from_secs(1), complaints)
@@ -104,11 +105,12 @@ impl Link {
                 .and_then(Result::ok)
                 .unwrap_or_default();
             lose(&for_reader, format!("{why} {said}").trim());
+            is_over.send_replace(true);
             // What SSH says about the end is no news any more.
             drop(tokio::time::timeout(FAREWELL, child.wait()).await);
             drop(folder);
         });
-        Ok(Self { next: AtomicU64::new(1), to, waiting, ended: Mutex::new(Some(ended)), lacking })
+        Ok(Self { next: AtomicU64::new(1), to, waiting, ended: Mutex::new(Some(ended)), over, lacking })
     }
 
     /// Why there will be no more answers.
@@ -116,14 +118,12 @@ impl Link {
         locked(&self.waiting).lost.clone()
     }
 
-    /// A loss that nobody was told of and with which a lock went: going on as if nothing had happened would be wrong.
-    pub(super) fn untold_loss(&self) -> Option<String> {
-        let mut waiting = locked(&self.waiting);
-        if waiting.told || !waiting.holds {
-            return None;
-        }
-        waiting.told = waiting.lost.is_some();
-        waiting.lost.clone()
+    /// Waits until there will be no more answers; false where we ended it ourselves.
+    pub(super) async fn lost_by_accident(&self) -> bool {
+        let mut over = self.over.clone();
+        // That the sender is gone means the same.
+        drop(over.wait_for(|over| *over).await);
+        !locked(&self.waiting).closed
     }
 
     /// Asks, and waits for the answer. Whoever stops waiting has not stopped the operation.
@@ -133,7 +133,6 @@ impl Link {
         {
             let mut waiting = locked(&self.waiting);
             if let Some(why) = waiting.lost.clone() {
-                waiting.told = true;
                 return Err(ServerError::Lost(why));
             }
             waiting.by_id.insert(id, send);
@@ -146,9 +145,9 @@ impl Link {
 
     /// Ends it: the end of its stdin tells the agent to free everything and to end.
     pub(super) async fn close(&self) {
+        locked(&self.waiting).closed = true;
         lose(&self.waiting, "the connection was closed");
-        // Wakes the writer up, which sees that it is over.
-        drop(self.to.send(ToAgent::Heartbeat));
+        drop(self.to.send(ToAgent::Goodbye));
         let ended = locked(&self.ended).take();
         if let Some(ended) = ended {
             drop(tokio::time::timeout(FAREWELL * 2, ended).await);
@@ -159,7 +158,6 @@ impl Link {
 fn lose(waiting: &Mutex<Waiting>, why: &str) {
     let mut waiting = locked(waiting);
     waiting.lost.get_or_insert_with(|| why.to_owned());
-    waiting.told |= !waiting.by_id.is_empty();
     for (_, answer) in waiting.by_id.drain() {
         // Who has stopped waiting need not be told.
         drop(answer.send(Err(ServerError::Lost(why.to_owned()))));
@@ -178,11 +176,15 @@ async fn write_all(
             Ok(None) => return,
             Err(_) => ToAgent::Heartbeat,
         };
-        if locked(&waiting).lost.is_some() {
-            return;
+        let last = matches!(message, ToAgent::Goodbye);
+        if locked(&waiting).lost.is_some() && !last {
+            continue;
         }
         if let Err(error) = frame::write(&mut to, &message).await {
             lose(&waiting, &format!("nothing can be sent any more: {error}"));
+            return;
+        }
+        if last {
             return;
         }
     }
@@ -191,7 +193,7 @@ async fn write_all(
 /// Hands answers to who waits for them; returns how it ended.
 async fn read_all<F: FnMut() + Send + 'static>(
     mut reader: Reader<ChildStdout, F>,
-    mut hearing: tokio::sync::watch::Receiver<()>,
+    mut hearing: watch::Receiver<()>,
     lease: Duration,
     waiting: &Mutex<Waiting>,
 ) -> String {
@@ -200,9 +202,7 @@ async fn read_all<F: FnMut() + Send + 'static>(
             match reader.next::<FromAgent>().await {
                 Ok(FromAgent::Reply { id: 0, result: Err(failure) }) => return failure.to_string(),
                 Ok(FromAgent::Reply { id, result }) => {
-                    let mut waiting = locked(waiting);
-                    waiting.holds |= matches!(result, Ok(Reply::Locked));
-                    if let Some(answer) = waiting.by_id.remove(&id) {
+                    if let Some(answer) = locked(waiting).by_id.remove(&id) {
                         // Who has stopped waiting has not stopped the operation.
                         drop(answer.send(result.map_err(ServerError::Failed)));
                     }

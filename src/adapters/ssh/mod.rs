@@ -19,7 +19,14 @@ use staging::Binary;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
+
+/// Between two tries to connect again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So often one request is asked again over a new connection.
+const TIMES: usize = 3;
 
 /// What is not said in deploy.toml.
 #[derive(Debug, Clone, Default)]
@@ -49,14 +56,21 @@ struct Shared {
     binary: OnceCell<Binary>,
 }
 
-/// A server over SSH. Connected when it is first asked for something, and once more when the connection was lost
-/// before.
-#[derive(Debug)]
+/// A server over SSH. Connected when it is first asked for something, and again when the connection was lost: the agent that
+/// was there hands over to the next one of the same run.
+#[derive(Debug, Clone)]
 pub struct SshServer {
+    far: Arc<Far>,
+}
+
+#[derive(Debug)]
+struct Far {
     destination: String,
     context: Context,
     shared: Arc<Shared>,
     link: Mutex<Option<Arc<Link>>>,
+    /// Whether somebody watches over the connection already.
+    watched: AtomicBool,
 }
 
 /// Every server of a fleet; nothing is connected yet.
@@ -72,8 +86,7 @@ pub fn servers(fleet: &Fleet, run: &Run, options: Options) -> BTreeMap<ServerNam
     let one = |server: &crate::fleet::model::Server| {
         let fleet = Fleet { servers: vec![server.clone()], ..fleet.clone() };
         let context = Context { format: FORMAT, run: run.clone(), server: server.name.clone(), fleet };
-        let over_ssh =
-            SshServer { destination: server.ssh.clone(), context, shared: Arc::clone(&shared), link: Mutex::new(None) };
+        let over_ssh = SshServer { far: Arc::new(Far::new(server.ssh.clone(), context, Arc::clone(&shared))) };
         (server.name.clone(), Arc::new(over_ssh))
     };
     fleet.servers.iter().map(one).collect()
@@ -85,36 +98,71 @@ impl SshServer {
     /// # Errors
     /// In SSH's own words, or what the server lacks.
     pub async fn connect(&self) -> Result<(), ServerError> {
-        self.link().await.map(drop)
+        self.far.link().await.map(drop)
     }
 
     /// Ends the connection in order: the agent frees what it holds and ends.
     pub async fn close(&self) {
-        let link = self.link.lock().await.take();
+        let link = self.far.link.lock().await.take();
         if let Some(link) = link {
             link.close().await;
         }
     }
+}
 
-    /// The connection; a new one where there is none, or where the last call found it lost.
+impl Far {
+    fn new(destination: String, context: Context, shared: Arc<Shared>) -> Self {
+        Self { destination, context, shared, link: Mutex::new(None), watched: AtomicBool::new(false) }
+    }
+
+    /// The connection; a new one where there is none, or where the last one was lost.
     async fn link(&self) -> Result<Arc<Link>, ServerError> {
         let mut held = self.link.lock().await;
         if let Some(link) = held.as_ref().filter(|link| link.lost().is_none()) {
             return Ok(Arc::clone(link));
         }
-        if let Some(why) = held.take().and_then(|link| link.untold_loss()) {
-            return Err(ServerError::Lost(why));
-        }
         let link = Arc::new(Box::pin(connect::connect(&self.shared, &self.destination, &self.context)).await?);
         *held = Some(Arc::clone(&link));
         Ok(link)
+    }
+
+    /// A connection instead of one that was lost, as long as the agent there waits for it.
+    async fn link_again(&self) -> Result<Arc<Link>, ServerError> {
+        let until = Instant::now() + self.context.fleet.lock.lease;
+        loop {
+            match self.link().await {
+                Err(ServerError::Unreachable(_)) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
+                linked => return linked,
+            }
+        }
+    }
+
+    /// What is held there is held by a process at the other end of this connection: it is kept up while nobody asks.
+    async fn keep_up(self: Arc<Self>) {
+        loop {
+            let Some(link) = self.link.lock().await.clone() else { break };
+            if !link.lost_by_accident().await || self.link_again().await.is_err() {
+                break;
+            }
+        }
+        self.watched.store(false, Ordering::SeqCst);
     }
 }
 
 impl Server for SshServer {
     async fn call(&self, request: Request) -> Result<Reply, ServerError> {
-        let link = self.link().await?;
-        let mut reply = link.ask(request).await?;
+        let mut link = self.far.link().await?;
+        let mut answer = link.ask(request.clone()).await;
+        for _ in 0..TIMES {
+            let Err(ServerError::Lost(why)) = answer else { break };
+            // Every request says what is to be, not what is to be done: asked again, it is judged by what is there.
+            link = self.far.link_again().await.map_err(|_| ServerError::Lost(why))?;
+            answer = link.ask(request.clone()).await;
+        }
+        let mut reply = answer?;
+        if matches!(reply, Reply::Locked) && !self.far.watched.swap(true, Ordering::SeqCst) {
+            tokio::spawn(Arc::clone(&self.far).keep_up());
+        }
         if let (Reply::Facts(facts), Some(lacking)) = (&mut reply, &link.lacking) {
             facts.missing.push(lacking.to_string());
         }

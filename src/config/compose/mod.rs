@@ -5,6 +5,7 @@
 //! `Known::Unknown` (`tests/it/compose.rs` compares them).
 
 mod duration;
+mod familiar;
 mod files;
 mod lint;
 mod mounts;
@@ -18,7 +19,7 @@ mod tests;
 pub use files::ComposeFiles;
 pub use lint::{LINTS, Lint, LintFinding, lint_page};
 pub use mounts::compose_text_problems;
-pub use numbers::{AS_READ, ComposeAnswer, ComposeNumbers, ServiceNumbers};
+pub use numbers::{AS_READ, ComposeAnswer, ComposeNumbers, ServiceNumbers, WHOLE};
 
 use crate::config::{Loaded, Source};
 

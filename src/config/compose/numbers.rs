@@ -45,7 +45,7 @@ pub struct ServiceNumbers {
 /// The numbers of a compose file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComposeNumbers {
-    /// What `fleet::timing::Basis` reads. A start period that is not known is `None` in it: see `unresolved`.
+    /// What `fleet::timing::Basis` reads.
     pub services: Known<BTreeMap<ServiceName, ComposeService>>,
     /// All of them, of the services that no profile switches off.
     pub all: BTreeMap<ServiceName, ServiceNumbers>,
@@ -59,6 +59,12 @@ impl ComposeNumbers {
     #[must_use]
     pub fn place(&self, key: &str) -> Option<&Place> {
         self.places.get(key)
+    }
+
+    /// Whether every number was read: then Compose has none to add.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.services.get().is_some() && self.unresolved().is_empty()
     }
 
     /// Every number that is not known, by key, with why.
@@ -91,6 +97,9 @@ fn why<T>(known: &Known<T>) -> Option<String> {
 
 /// Who resolved it where there was no Compose to ask.
 pub const AS_READ: &str = "as read; no Compose here";
+
+/// Who resolved it where nothing in it needs a Compose to be asked.
+pub const WHOLE: &str = "as read; no number in it needs Compose";
 
 /// Stands before why a number is not known where Compose could have told it.
 const WITHOUT: &str = "not resolved without Compose";
@@ -148,8 +157,11 @@ fn read(
 }
 
 fn basis(numbers: &ServiceNumbers) -> ComposeService {
-    let off = numbers.disabled == Known::Known(true);
-    let start_period = numbers.start_period.get().copied().flatten().filter(|_| !off);
+    let start_period = match (&numbers.disabled, &numbers.start_period) {
+        (Known::Known(true), _) | (_, Known::Known(None)) => Known::Known(None),
+        (Known::Unknown(why), _) => Known::Unknown(why.clone()),
+        (_, period) => period.clone(),
+    };
     ComposeService { grace: numbers.grace.clone(), start_period }
 }
 

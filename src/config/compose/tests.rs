@@ -169,7 +169,8 @@ fn composes_word_is_taken_and_its_refusal_too() {
     let answer = ComposeAnswer { version: "2.40.3".into(), definition: Ok(json.into()) };
     let numbers = files(&text).numbers(&api_only(), &BTreeMap::new(), Some(&answer));
     let api = &numbers.services.get().expect("known")[&ServiceName::from("api")];
-    assert_eq!((&api.grace, api.start_period), (&Known::Known(Duration::from_secs(65)), Some(Duration::from_secs(3))));
+    assert_eq!(api.grace, Known::Known(Duration::from_secs(65)));
+    assert_eq!(api.start_period, Known::Known(Some(Duration::from_secs(3))));
     assert_eq!(numbers.by, "Compose 2.40.3");
     assert!(numbers.place("compose.api.stop_grace_period").is_some(), "the place is the text's");
     let answer = ComposeAnswer { version: "2.40.3".into(), definition: Err("no".into()) };
@@ -287,4 +288,21 @@ proptest! {
             }
         }
     }
+}
+
+/// What the check need not ask Compose for: files whose numbers are all read and whose keys are all known.
+#[test]
+fn a_file_with_a_strange_key_is_for_compose_to_judge() {
+    let fine = [include_str!("../../../compose.yaml"), include_str!("../../../tests/e2e/app/compose.yaml")];
+    for text in fine {
+        let files = files(text);
+        assert!(files.is_familiar() && files.numbers(&api_only(), &BTreeMap::new(), None).is_whole(), "{text}");
+    }
+    let strange = ["    stop_grace_perod: 30s\n", "    healthcheck:\n      test: [CMD, a]\n      start: 3s\n"];
+    for text in strange {
+        assert!(!files(&file(text)).is_familiar(), "{text}");
+    }
+    assert!(files(&file("    x-mine: 1\n")).is_familiar());
+    let unread = files(&file("    stop_grace_period: ${NOT_GIVEN}\n"));
+    assert!(unread.is_familiar() && !unread.numbers(&api_only(), &BTreeMap::new(), None).is_whole());
 }

@@ -24,7 +24,7 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("balancer.group", "deregistration_delay", Kind::Duration { min: 0, max: HOUR }, Computed("`300s`, AWS's own default; `30s` with `haproxy`"), "\"30s\"", "How long a target that is let go may finish its requests."),
     key("balancer.group", "cross_zone", Kind::Bool, Default("true"), "false", "Whether healthy targets are counted over all zones together, or in each zone by itself."),
     key("balancer.group", "fail_open_count", count(1, ANY, "targets"), Default("1"), "2", "With fewer healthy targets than this the balancer routes to all of them, drained ones included."),
-    key("balancer.group", "fail_open_percent", count(1, 100, "percent"), Optional, "50", "Likewise as a share of the registered targets; off where it is left out."),
+    key("balancer.group", "fail_open_percent", count(0, 100, "percent"), Optional, "50", "Likewise as a share of the registered targets; `0` is off, and so is leaving it out."),
     key("balancer.group", "slow_start", Kind::Duration { min: 0, max: 900_000 }, Default("\"0s\""), "\"30s\"", "How long the share of a target that came back grows; `0s` is off."),
 
     key("balancer.group.health", "path", Kind::Text(Form::UrlPath), Required, "\"/health\"", "The path that is asked."),

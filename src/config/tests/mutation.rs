@@ -14,7 +14,10 @@ fn example() -> Loaded {
 /// Thirty seconds for every service, as the example's compose file has it.
 fn compose(loaded: &Loaded) -> Compose {
     let of = |name: &ServiceName| {
-        (name.clone(), ComposeService { grace: Known::Known(Duration::from_secs(30)), start_period: None })
+        (
+            name.clone(),
+            ComposeService { grace: Known::Known(Duration::from_secs(30)), start_period: Known::Known(None) },
+        )
     };
     Known::Known(loaded.fleet.services.iter().map(|service| of(&service.name)).collect())
 }

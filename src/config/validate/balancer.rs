@@ -36,6 +36,9 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
     }
     haproxy(facts, problems);
     doubles(facts.groups.iter().filter_map(|group| group.said("name")), "groups", problems);
+    if facts.is_aws() {
+        seconds(balancer, "idle_timeout", 1, 4000, problems);
+    }
     for group in &facts.groups {
         let health = group.sub("health");
         interval_above_timeout(health, problems);
@@ -124,6 +127,9 @@ fn aws_ranges(group: View<'_>, health: View<'_>, problems: &mut Vec<Problem>) {
         seconds(health, name, min, max, problems);
     }
     seconds(group, "deregistration_delay", 0, 3600, problems);
+    if group.duration("slow_start").is_some_and(|time| !time.is_zero()) {
+        seconds(group, "slow_start", 30, 900, problems);
+    }
     for name in ["unhealthy", "healthy"] {
         let (min, max) = THRESHOLD;
         if let (Some(number), Some(at)) = (health.number::<u32>(name), health.at(name))

@@ -51,10 +51,16 @@ pub struct GroupView {
     pub id: String,
     /// The path of the health check.
     pub path: String,
+    /// The port that the health check asks; `None` is each target's own.
+    pub health_port: Option<u16>,
     /// The numbers of the health check.
     pub settings: HealthSettings,
     /// The attributes that matter.
     pub attributes: GroupAttributes,
+    /// What some of those do not go with.
+    pub beside: Beside,
+    /// The load balancers that it is attached to, by the balancer's own ids of them.
+    pub fronts: Vec<String>,
     /// Whether targets are addresses: those wait the deregistration delay out before they can be registered again.
     pub by_address: bool,
     /// Whose word a target's state is.
@@ -88,6 +94,42 @@ pub struct GroupAttributes {
     pub deregistration_delay: Duration,
     /// `slow_start.duration_seconds`; zero is off.
     pub slow_start: Duration,
+}
+
+/// Attributes of a group that deploy.toml does not have, and that others do not go with (AWS user guide).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Beside {
+    /// `stickiness.enabled`.
+    pub sticky: bool,
+    /// `load_balancing.algorithm.type`, where it is told.
+    pub algorithm: Option<String>,
+    /// `target_group_health.dns_failover.minimum_healthy_targets.count`, where it is told and on.
+    pub dns_count: Option<u32>,
+    /// The same as a percentage.
+    pub dns_percent: Option<u32>,
+}
+
+/// A load balancer's own numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontView {
+    /// The balancer's own id of it (an ARN).
+    pub id: String,
+    /// `idle_timeout.timeout_seconds`.
+    pub idle_timeout: Duration,
+}
+
+impl FrontView {
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        front_name(&self.id)
+    }
+}
+
+/// The name in a load balancer's ARN: `.../loadbalancer/app/NAME/ID`.
+#[must_use]
+pub fn front_name(id: &str) -> &str {
+    id.rsplit('/').nth(1).unwrap_or(id)
 }
 
 /// A target as the balancer describes it.

@@ -1,8 +1,8 @@
 //! Snapshots that are made, not taken: the fleet as the file alone says it is; and what a snapshot says runs where.
 
 use crate::fleet::model::{
-    BalancerKind, Fleet, GroupView, Known, OverrideState, ReleaseId, ServerName, Snapshot, TargetState, TargetView,
-    Word,
+    BalancerKind, Beside, Fleet, GroupView, Known, OverrideState, ReleaseId, ServerName, Snapshot, TargetState,
+    TargetView, Word,
 };
 use std::collections::BTreeMap;
 
@@ -28,8 +28,11 @@ pub fn offline_snapshot(fleet: &Fleet) -> Snapshot {
         let view = GroupView {
             id: group.name.to_string(),
             path: group.health.path.clone(),
+            health_port: group.health.port,
             settings: group.health.settings,
             attributes: group.attributes(),
+            beside: Beside::default(),
+            fronts: Vec::new(),
             by_address: false,
             word: match fleet.balancer.kind {
                 BalancerKind::Haproxy => Word::EachNode,

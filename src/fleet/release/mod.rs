@@ -1,9 +1,11 @@
 //! A release: what is published, what it is called, and what must be true of the containers that run it.
 
+mod back;
 mod digest;
 mod pins;
 mod prune;
 
+pub use back::{NoWayBack, OnServer, one_back};
 pub use digest::{FileMark, as_written, canonical, digest, sha256_hex};
 pub use pins::{Definition, Refusal, read_definition};
 pub use prune::to_prune;

@@ -44,8 +44,8 @@ impl Side {
 pub struct ComposeService {
     /// `stop_grace_period`; Compose's own default where the file says nothing.
     pub grace: Known<Duration>,
-    /// `healthcheck.start_period`, where there is one.
-    pub start_period: Option<Duration>,
+    /// `healthcheck.start_period`; none where there is no check, or it is off.
+    pub start_period: Known<Option<Duration>>,
 }
 
 /// Everything that relations are read off.
@@ -73,9 +73,15 @@ impl Basis<'_> {
 
     /// The start period of a service's own health check; zero where it has none.
     #[must_use]
-    pub fn start_period(&self, service: &ServiceName) -> Duration {
-        let services = self.compose.get();
-        services.and_then(|services| services.get(service)?.start_period).unwrap_or_default()
+    pub fn start_period(&self, service: &ServiceName) -> Side {
+        match self.compose {
+            Known::Unknown(why) => Side::Unknown(why.clone()),
+            Known::Known(services) => match services.get(service).map(|service| &service.start_period) {
+                None => Side::Unknown(format!("the compose file has no service {service}")),
+                Some(Known::Known(period)) => Side::Known(period.unwrap_or_default().as_secs_f64()),
+                Some(Known::Unknown(why)) => Side::Unknown(why.clone()),
+            },
+        }
     }
 
     /// How many targets a group has in its smallest counting scope, by the file.

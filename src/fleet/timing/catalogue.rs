@@ -277,7 +277,11 @@ pub static INVARIANTS: &[Invariant] = &[
         read: |basis| {
             let watchdog = &basis.fleet.watchdog;
             let of = |service: &Service| {
-                let left = time(service.deadline.max(basis.start_period(&service.name)));
+                // What is not known may be the longer one.
+                let left = match basis.start_period(&service.name) {
+                    Side::Known(period) => Side::Known(period.max(service.deadline.as_secs_f64())),
+                    unknown => unknown,
+                };
                 let keys = [
                     in_service(service, "deadline"),
                     format!("compose.{}.healthcheck.start_period", service.name),

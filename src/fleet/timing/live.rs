@@ -1,8 +1,8 @@
 //! What the file says against what the balancer and the servers say, and the fleet with the live numbers in it.
 
-use crate::fleet::model::{Fleet, Group, GroupView, Known, Snapshot, show_duration};
+use crate::fleet::model::{BalancerKind, Fleet, Group, GroupView, Known, Snapshot, front_name, show_duration};
+use crate::fleet::provision::{Fronts, Row, front_row, group_rows};
 use serde::Serialize;
-use std::time::Duration;
 
 /// A number that is not what the file says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,15 +30,24 @@ pub struct Live {
 
 /// Lays what was observed over the file.
 #[must_use]
-pub fn live(fleet: &Fleet, snapshot: &Snapshot) -> Live {
+pub fn live(fleet: &Fleet, snapshot: &Snapshot, fronts: &Fronts) -> Live {
     let mut live = Live { fleet: fleet.clone(), differences: Vec::new(), unknown: Vec::new() };
     for group in &mut live.fleet.balancer.groups {
         match snapshot.groups.get(&group.name) {
-            Some(Known::Known(view)) => live.differences.extend(take(group, view)),
+            Some(Known::Known(view)) => {
+                if view.fronts.is_empty() && fleet.balancer.kind == BalancerKind::Alb {
+                    live.unknown.push(format!(
+                        "{}: it is attached to no load balancer, which has its idle timeout",
+                        group.name
+                    ));
+                }
+                live.differences.extend(take(group, view));
+            }
             Some(Known::Unknown(why)) => live.unknown.push(format!("{}: {why}", group.name)),
             None => live.unknown.push(format!("{}: it was not looked at", group.name)),
         }
     }
+    live.take_fronts(fronts);
     for (name, known) in &snapshot.servers {
         match known {
             Known::Unknown(why) => live.unknown.push(format!("{name}: {why}")),
@@ -64,29 +73,37 @@ pub fn live(fleet: &Fleet, snapshot: &Snapshot) -> Live {
     live
 }
 
+impl Live {
+    /// Takes the load balancers' own numbers over: of several idle timeouts the longest is what an app must outlast.
+    fn take_fronts(&mut self, fronts: &Fronts) {
+        let file = self.fleet.balancer.idle_timeout;
+        let mut longest = None;
+        for (id, known) in fronts {
+            match known {
+                Known::Unknown(why) => self.unknown.push(format!("load balancer {}: {why}", front_name(id))),
+                Known::Known(front) => {
+                    longest = longest.max(Some(front.idle_timeout));
+                    let row = front_row(file, front, &|_| true);
+                    let says = format!("load balancer {}", front.name());
+                    self.differences.extend(Some(row).filter(Row::differs).map(|row| difference(row, &says)));
+                }
+            }
+        }
+        self.fleet.balancer.idle_timeout = longest.unwrap_or(file);
+    }
+}
+
+fn difference(row: Row, says: &str) -> Difference {
+    Difference { key: row.key, file: row.file.to_string(), live: row.live.to_string(), says: says.to_owned() }
+}
+
 /// Takes a group's live numbers over, and says which were others.
 fn take(group: &mut Group, view: &GroupView) -> Vec<Difference> {
-    let key = |name: &str| format!("balancer.group.{}.{name}", group.name);
-    let time = |time: Duration| show_duration(time);
-    let percent = |percent: Option<u32>| percent.map_or_else(|| "off".to_owned(), |percent| format!("{percent}%"));
-    let (file, now, attributes) = (group.health.settings, view.settings, view.attributes);
-    let rows = [
-        ("health.path", group.health.path.clone(), view.path.clone()),
-        ("health.interval", time(file.interval), time(now.interval)),
-        ("health.timeout", time(file.timeout), time(now.timeout)),
-        ("health.unhealthy", file.unhealthy.to_string(), now.unhealthy.to_string()),
-        ("health.healthy", file.healthy.to_string(), now.healthy.to_string()),
-        ("cross_zone", group.cross_zone.to_string(), attributes.cross_zone.to_string()),
-        ("fail_open_count", group.fail_open_count.to_string(), attributes.fail_open_count.to_string()),
-        ("fail_open_percent", percent(group.fail_open_percent), percent(attributes.fail_open_percent)),
-        ("deregistration_delay", time(group.deregistration_delay), time(attributes.deregistration_delay)),
-        ("slow_start", time(group.slow_start), time(attributes.slow_start)),
-    ];
-    let differing = rows.into_iter().filter(|(_, file, live)| file != live);
-    let differences = differing
-        .map(|(name, file, live)| Difference { key: key(name), file, live, says: "the balancer".to_owned() })
-        .collect();
-    group.health.settings = now;
+    let rows = group_rows(group, view, &|_| true);
+    let differences = rows.into_iter().filter(Row::differs).map(|row| difference(row, "the balancer")).collect();
+    let attributes = view.attributes;
+    group.health.path.clone_from(&view.path);
+    (group.health.settings, group.health.port) = (view.settings, view.health_port);
     (group.cross_zone, group.fail_open_count) = (attributes.cross_zone, attributes.fail_open_count);
     (group.fail_open_percent, group.slow_start) = (attributes.fail_open_percent, attributes.slow_start);
     group.deregistration_delay = attributes.deregistration_delay;

@@ -45,12 +45,20 @@ pub(super) fn answer(core: &Core, api: SocketAddr, action: &str, query: &Query) 
         "DescribeTargetHealth" => target_health(core, query),
         "DescribeTargetGroupAttributes" => Ok(vec![views::attributes(&group(core, query)?)]),
         "DescribeLoadBalancers" => load_balancers(core, api, query),
-        "DescribeLoadBalancerAttributes" => load_balancer_attributes(core, query),
+        "DescribeLoadBalancerAttributes" => {
+            of_balancer(core, query)?;
+            Ok(vec![load_balancer_attributes(core)])
+        }
         "DescribeListeners" => listeners(core, query),
         "DescribeRules" => rules(core, query),
         "RegisterTargets" => register(core, query),
         "DeregisterTargets" => deregister(core, query),
         "ModifyTargetGroup" => modify::target_group(core, &group(core, query)?, query),
+        "ModifyLoadBalancerAttributes" => {
+            of_balancer(core, query)?;
+            modify::balancer(core, query)?;
+            Ok(vec![load_balancer_attributes(core)])
+        }
         "ModifyTargetGroupAttributes" => modify::attributes(core, &group(core, query)?, query),
         other => Err(Refusal::new("InvalidAction", format!("The action {other} is not valid for this web service."))),
     }
@@ -236,12 +244,15 @@ fn load_balancers(core: &Core, api: SocketAddr, query: &Query) -> Result<Vec<Nod
     Ok(vec![list("LoadBalancers", [balancer])])
 }
 
-fn load_balancer_attributes(core: &Core, query: &Query) -> Result<Vec<Node>> {
-    if query.get("LoadBalancerArn") != Some(core.names.balancer_arn().as_str()) {
-        return Err(no_balancer());
-    }
+/// Whether the call is about our load balancer.
+fn of_balancer(core: &Core, query: &Query) -> Result<()> {
+    if query.get("LoadBalancerArn") == Some(core.names.balancer_arn().as_str()) { Ok(()) } else { Err(no_balancer()) }
+}
+
+fn load_balancer_attributes(core: &Core) -> Node {
+    let idle_timeout = core.idle_timeout_said().as_secs().to_string();
     let pairs = [
-        ("idle_timeout.timeout_seconds", "60"),
+        ("idle_timeout.timeout_seconds", idle_timeout.as_str()),
         ("client_keep_alive.seconds", "3600"),
         ("load_balancing.cross_zone.enabled", "true"),
         ("zonal_shift.config.enabled", "false"),
@@ -249,7 +260,7 @@ fn load_balancer_attributes(core: &Core, query: &Query) -> Result<Vec<Node>> {
         ("access_logs.s3.enabled", "false"),
         ("routing.http2.enabled", "true"),
     ];
-    Ok(vec![views::attribute_list(pairs.map(|(key, value)| (key, value.to_owned())))])
+    views::attribute_list(pairs.map(|(key, value)| (key, value.to_owned())))
 }
 
 fn forward(core: &Core, group: &GroupName) -> Vec<Node> {

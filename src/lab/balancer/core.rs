@@ -9,7 +9,7 @@ use super::model::{GroupSpec, Model, Place};
 use super::views::Names;
 use crate::clock::Clock;
 use crate::fleet::model::{GroupName, TargetId, Zone};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,9 @@ pub(super) struct Core {
     pub(super) delays: Delays,
     pub(super) faults: Faults,
     pub(super) strict_ranges: bool,
+    /// Every action that was ever asked for.
+    pub(super) asked: Mutex<BTreeSet<String>>,
+    idle_timeout: Mutex<Duration>,
     /// Wakes the health checker when a target comes or goes.
     pub(super) wake: Notify,
     /// Counts changes of registration: requests in flight look again whether theirs is to be cut.
@@ -54,6 +57,8 @@ impl Core {
             delays: Delays::default(),
             faults: Faults::default(),
             strict_ranges: spec.strict_ranges,
+            asked: Mutex::default(),
+            idle_timeout: Mutex::new(IDLE_TIMEOUT),
             wake: Notify::new(),
             generation: watch::channel(0).0,
             addresses,
@@ -92,7 +97,16 @@ impl Core {
     }
 
     pub(super) fn idle_timeout(&self) -> Duration {
-        self.clock.wall(IDLE_TIMEOUT)
+        self.clock.wall(self.idle_timeout_said())
+    }
+
+    /// `idle_timeout.timeout_seconds`, in fleet time.
+    pub(super) fn idle_timeout_said(&self) -> Duration {
+        *lock(&self.idle_timeout)
+    }
+
+    pub(super) fn say_idle_timeout(&self, idle_timeout: Duration) {
+        *lock(&self.idle_timeout) = idle_timeout;
     }
 
     /// Ends when what is in flight to a target is to be cut: its deregistration delay is over.

@@ -1,5 +1,5 @@
-//! The ELBv2 API over HTTP, for the real AWS SDK and boto3: the query protocol in, XML out. Beside it `/lab/faults` and
-//! `/lab/truth`, for who plays with the lab.
+//! The ELBv2 API over HTTP, for the real AWS SDK and boto3: the query protocol in, XML out. Beside it `/lab/faults`,
+//! `/lab/asked` and `/lab/truth`, for who plays with the lab.
 
 use super::actions::{self, Refusal};
 use super::core::Core;
@@ -76,13 +76,22 @@ async fn answer(core: &Core, api: SocketAddr, request: Request<Incoming>) -> Res
                 Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
             }
         }
+        (Method::GET, "/lab/asked") => match serde_json::to_string(&*lock(&core.asked)) {
+            Ok(json) => typed(StatusCode::OK, "application/json", json),
+            Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
+        (Method::DELETE, "/lab/asked") => {
+            lock(&core.asked).clear();
+            plain(StatusCode::NO_CONTENT, "")
+        }
         (Method::GET, "/lab/healthy") => {
             let json = format!("{{\"healthy\": {}}}\n", lock(&core.model).all_healthy());
             typed(StatusCode::OK, "application/json", json)
         }
         _ => plain(
             StatusCode::NOT_FOUND,
-            "POST / is the ELBv2 API; POST or DELETE /lab/faults; GET /lab/truth, GET /lab/healthy\n",
+            "POST / is the ELBv2 API; POST or DELETE /lab/faults; GET or DELETE /lab/asked; GET /lab/truth, GET \
+             /lab/healthy\n",
         ),
     }
 }
@@ -90,6 +99,7 @@ async fn answer(core: &Core, api: SocketAddr, request: Request<Incoming>) -> Res
 async fn call(core: &Core, api: SocketAddr, body: &str) -> Response<Full<Bytes>> {
     let query = Query::parse(body);
     let action = query.get("Action").unwrap_or_default().to_owned();
+    lock(&core.asked).insert(action.clone());
     let fault = core.faults.take(&action);
     if fault == Some(FaultKind::Hang) {
         return std::future::pending().await;

@@ -33,7 +33,7 @@ use crate::clock::Clock;
 use crate::fleet::model::{GroupName, TargetId, Zone};
 use crate::lab::lock;
 use model::{GroupSpec, Model, ModelSpec, Place};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -149,6 +149,17 @@ impl Balancer {
     #[must_use]
     pub fn delay(&self) -> Delay {
         self.core.delays.summary()
+    }
+
+    /// Every action that the API was asked for.
+    #[must_use]
+    pub fn asked(&self) -> BTreeSet<String> {
+        lock(&self.core.asked).clone()
+    }
+
+    /// Begins to write down anew what is asked for.
+    pub fn forget_asked(&self) {
+        lock(&self.core.asked).clear();
     }
 
     /// What the API is made to answer.

@@ -1,4 +1,4 @@
-//! The two actions that change a group's settings, refused the way AWS refuses.
+//! The actions that change settings, refused the way AWS refuses.
 
 use super::actions::Refusal;
 use super::core::Core;
@@ -90,13 +90,17 @@ pub(super) fn attributes(core: &Core, spec: &GroupSpec, query: &Query) -> Result
         return Err(Refusal::validation("1 validation error detected: Attributes must not be null"));
     }
     let mut changed = spec.clone();
+    // Their defaults are what was shown until now.
+    changed.others = views::others(spec);
     for pair in &pairs {
         let (key, value) =
             (pair.get("Key").copied().unwrap_or_default(), pair.get("Value").copied().unwrap_or_default());
         attribute(&mut changed, key, value)?;
     }
+    together(&changed)?;
     if let Some(own) = lock(&core.model).group_mut(&spec.name) {
         own.attributes = changed.attributes;
+        own.others.clone_from(&changed.others);
     }
     core.changed();
     Ok(vec![views::attributes(&changed)])
@@ -127,17 +131,76 @@ fn attribute(spec: &mut GroupSpec, key: &str, value: &str) -> Result<()> {
         "target_group_health.unhealthy_state_routing.minimum_healthy_targets.percentage" => {
             own.fail_open_percent = if value == "off" { None } else { Some(within(1..=100)?) };
         }
-        "load_balancing.algorithm.type" if value == "round_robin" => {}
-        "stickiness.enabled" if value == "false" => {}
-        "target_group_health.dns_failover.minimum_healthy_targets.count"
-        | "target_group_health.dns_failover.minimum_healthy_targets.percentage"
-        | "stickiness.type"
-        | "stickiness.lb_cookie.duration_seconds" => {}
+        "load_balancing.algorithm.type" => {
+            let known = ["round_robin", "least_outstanding_requests", "weighted_random"].contains(&value);
+            keep(spec, key, value, known)?;
+        }
+        "stickiness.enabled" => keep(spec, key, value, ["true", "false"].contains(&value))?,
+        DNS_COUNT | DNS_PERCENT => keep(spec, key, value, value == "off" || within(1..=1000).is_ok())?,
+        "stickiness.type" | "stickiness.lb_cookie.duration_seconds" => keep(spec, key, value, true)?,
         _ => {
             return Err(Refusal::validation(format!(
                 "Target group attribute key '{key}' is not recognized, or not built in this lab"
             )));
         }
+    }
+    Ok(())
+}
+
+fn keep(spec: &mut GroupSpec, key: &str, value: &str, fine: bool) -> Result<()> {
+    if !fine {
+        return Err(Refusal::validation(format!("'{value}' is not a valid value for attribute '{key}'")));
+    }
+    spec.others.insert(key.to_owned(), value.to_owned());
+    Ok(())
+}
+
+const DNS_COUNT: &str = "target_group_health.dns_failover.minimum_healthy_targets.count";
+const DNS_PERCENT: &str = "target_group_health.dns_failover.minimum_healthy_targets.percentage";
+
+/// What does not go together (AWS user guide; the words are ours).
+fn together(spec: &GroupSpec) -> Result<()> {
+    let refuse = |text: &str| Err(Refusal::new("InvalidConfigurationRequest", text));
+    let other = |key: &str| spec.others.get(key).map(String::as_str);
+    let own = &spec.attributes;
+    if other("stickiness.enabled") == Some("true") && !own.cross_zone {
+        return refuse("Stickiness cannot be enabled while cross-zone load balancing is off");
+    }
+    if other("load_balancing.algorithm.type") == Some("least_outstanding_requests") && !own.slow_start.is_zero() {
+        return refuse("Slow start cannot be enabled with the least outstanding requests algorithm");
+    }
+    let below = |key: &str, routing: Option<u32>| {
+        let dns = other(key).and_then(|value| value.parse::<u32>().ok());
+        dns.zip(routing).is_some_and(|(dns, routing)| dns < routing)
+    };
+    if below(DNS_COUNT, Some(own.fail_open_count)) || below(DNS_PERCENT, own.fail_open_percent) {
+        return refuse("The DNS failover threshold must be at least the unhealthy state routing threshold");
+    }
+    Ok(())
+}
+
+/// `ModifyLoadBalancerAttributes`, as far as the lab has them.
+pub(super) fn balancer(core: &Core, query: &Query) -> Result<()> {
+    let pairs = query.objects("Attributes");
+    if pairs.is_empty() {
+        return Err(Refusal::validation("1 validation error detected: Attributes must not be null"));
+    }
+    let mut idle_timeout = None;
+    for pair in &pairs {
+        let (key, value) =
+            (pair.get("Key").copied().unwrap_or_default(), pair.get("Value").copied().unwrap_or_default());
+        if key != "idle_timeout.timeout_seconds" {
+            return Err(Refusal::validation(format!(
+                "Load balancer attribute key '{key}' is not recognized, or not built in this lab"
+            )));
+        }
+        let seconds = value.parse().ok().filter(|seconds| (1..=4000).contains(seconds)).ok_or_else(|| {
+            Refusal::validation(format!("'{value}' is not a valid value for attribute '{key}': 1 to 4000"))
+        })?;
+        idle_timeout = Some(Duration::from_secs(seconds));
+    }
+    if let Some(idle_timeout) = idle_timeout {
+        core.say_idle_timeout(idle_timeout);
     }
     Ok(())
 }

@@ -187,6 +187,7 @@ fn group_spec(group: &StandaloneGroup) -> GroupSpec {
         path: group.path.clone(),
         matcher: Matcher::default(),
         health_port: group.health_port,
+        others: BTreeMap::new(),
         settings: HealthSettings {
             interval: Duration::from_secs_f64(group.interval),
             timeout: Duration::from_secs_f64(group.timeout),

@@ -112,24 +112,37 @@ pub(super) fn group(names: &Names, spec: &GroupSpec) -> Vec<Node> {
 pub(super) fn attributes(spec: &GroupSpec) -> Node {
     let own = &spec.attributes;
     let percent = own.fail_open_percent.map_or_else(|| "off".to_owned(), |percent| percent.to_string());
-    let pairs = [
+    let mut pairs = others(spec);
+    let cross_zone = if own.cross_zone { "use_load_balancer_configuration" } else { "false" };
+    let own = [
         ("deregistration_delay.timeout_seconds", own.deregistration_delay.as_secs().to_string()),
         ("slow_start.duration_seconds", own.slow_start.as_secs().to_string()),
-        ("load_balancing.algorithm.type", "round_robin".to_owned()),
-        ("load_balancing.algorithm.anomaly_mitigation", "off".to_owned()),
-        (
-            "load_balancing.cross_zone.enabled",
-            if own.cross_zone { "use_load_balancer_configuration" } else { "false" }.to_owned(),
-        ),
-        ("stickiness.enabled", "false".to_owned()),
-        ("stickiness.type", "lb_cookie".to_owned()),
-        ("stickiness.lb_cookie.duration_seconds", "86400".to_owned()),
-        ("target_group_health.dns_failover.minimum_healthy_targets.count", "1".to_owned()),
-        ("target_group_health.dns_failover.minimum_healthy_targets.percentage", "off".to_owned()),
+        ("load_balancing.cross_zone.enabled", cross_zone.to_owned()),
         ("target_group_health.unhealthy_state_routing.minimum_healthy_targets.count", own.fail_open_count.to_string()),
         ("target_group_health.unhealthy_state_routing.minimum_healthy_targets.percentage", percent),
     ];
-    attribute_list(pairs)
+    pairs.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    attribute_list(pairs.iter().map(|(key, value)| (key.as_str(), value.clone())))
+}
+
+/// The attributes that have no effect here: what was said, else AWS's defaults.
+pub(super) fn others(spec: &GroupSpec) -> BTreeMap<String, String> {
+    // A threshold of DNS failover is never below that of routing (AWS user guide).
+    let dns = spec.attributes.fail_open_count.max(1).to_string();
+    let dns_percent = spec.attributes.fail_open_percent.map_or_else(|| "off".to_owned(), |percent| percent.to_string());
+    let defaults = [
+        ("load_balancing.algorithm.type", "round_robin"),
+        ("load_balancing.algorithm.anomaly_mitigation", "off"),
+        ("stickiness.enabled", "false"),
+        ("stickiness.type", "lb_cookie"),
+        ("stickiness.lb_cookie.duration_seconds", "86400"),
+        ("target_group_health.dns_failover.minimum_healthy_targets.count", &dns),
+        ("target_group_health.dns_failover.minimum_healthy_targets.percentage", &dns_percent),
+    ];
+    let mut others: BTreeMap<String, String> =
+        defaults.map(|(key, value)| (key.to_owned(), value.to_owned())).into_iter().collect();
+    others.extend(spec.others.clone());
+    others
 }
 
 pub(super) fn attribute_list<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Node {

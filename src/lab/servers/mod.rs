@@ -21,7 +21,7 @@ use crate::lab::lock;
 use crate::lab::ports::Ports;
 use crate::lab::service::Fault;
 use crate::rollout::port::{Server, ServerError};
-use crate::server::wire::{Failure, FailureKind, Reply, Request, Run};
+use crate::server::wire::{Failure, FailureKind, Listed, Reply, Request, Run};
 use locks::Locks;
 use process::Process;
 use std::collections::BTreeMap;
@@ -76,6 +76,8 @@ struct State {
     drained: bool,
     absence: Option<Absence>,
     records: Vec<String>,
+    /// By run.
+    journals: BTreeMap<String, String>,
 }
 
 impl LabServer {
@@ -239,6 +241,14 @@ impl Machine {
                 lock(&self.state).absence = absence.map(|absence| Absence { since: locks::now(), ..absence });
                 Ok(Reply::Done)
             }
+            Request::Releases => Ok(Reply::Releases(self.listed())),
+            Request::Journal { lines } => {
+                let mut state = lock(&self.state);
+                let text = state.journals.entry(run.id.clone()).or_default();
+                lines.iter().for_each(|line| *text += &format!("{line}\n"));
+                Ok(Reply::Done)
+            }
+            Request::Journals { .. } => Ok(Reply::Journals(lock(&self.state).journals.values().cloned().collect())),
         }
     }
 
@@ -260,6 +270,22 @@ impl Machine {
             deploy_lock: self.locks.deploy_holder(),
             freeze: self.locks.freeze_holder(),
         }
+    }
+
+    fn listed(&self) -> Vec<Listed> {
+        let state = lock(&self.state);
+        let pointers = [(&state.current, "current"), (&state.previous, "previous"), (&state.incoming, "incoming")];
+        let named = |id: &ReleaseId| -> Vec<String> {
+            let own = pointers.iter().filter(|(own, _)| own.as_ref() == Some(id));
+            own.map(|(_, name)| (*name).to_owned()).collect()
+        };
+        let one = |release: &ReleaseOnDisk| Listed {
+            names: named(&release.manifest.id),
+            release: release.clone(),
+            staged: 0,
+            broken: None,
+        };
+        state.releases.values().map(one).collect()
     }
 
     fn is_drained(&self, state: &State) -> bool {

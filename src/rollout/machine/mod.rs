@@ -7,6 +7,7 @@ mod cx;
 mod ending;
 mod judge;
 mod polls;
+mod protection;
 mod rotation;
 mod steps;
 mod track;
@@ -14,6 +15,7 @@ mod undo;
 mod unlock;
 
 pub use ending::Ending;
+pub use protection::Protection;
 
 use crate::clock::Stamp;
 use crate::event::{Course, Event};
@@ -117,6 +119,14 @@ pub struct Setup {
     pub release: BTreeMap<ServerName, ReleaseOnDisk>,
     /// What each server can go back to.
     pub previous: BTreeMap<ServerName, ReleaseOnDisk>,
+    /// For the simulation only: what is left out, to see that its absence is found.
+    pub without: Option<Protection>,
+}
+
+impl Setup {
+    fn lacks(&self, protection: Protection) -> bool {
+        self.without == Some(protection)
+    }
 }
 
 /// Where the run stands.

@@ -1,8 +1,8 @@
 //! Waiting for the balancer: out, in, and the settles after them, with the guard looking on.
 
-use super::Cx;
 use super::judge::{self, Targets};
 use super::track::{Cause, Progress, Track, Wait};
+use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
 use crate::fleet::model::DrainBy;
@@ -102,6 +102,9 @@ impl Track {
     }
 
     pub(super) fn look_settle(&mut self, cx: &mut Cx<'_>, now: Stamp, due: bool) -> Progress {
+        if cx.setup.lacks(Protection::Settle) {
+            return Progress::Proved(None);
+        }
         let drain = &cx.setup.plan.drain;
         let drained = self.drains();
         let against = drained.then(|| self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)));
@@ -163,6 +166,9 @@ impl Track {
     pub(super) fn look_settle_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
         if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
             return Progress::Failed(cause);
+        }
+        if cx.setup.lacks(Protection::SettleIn) {
+            return Progress::Proved(None);
         }
         if !self.all_turned() {
             self.moments.settle_until = None;

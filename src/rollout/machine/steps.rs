@@ -1,8 +1,8 @@
 //! What each step of the handshake asks for, and what it takes for proof.
 
-use super::Cx;
 use super::judge::{self, Targets};
 use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
+use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
 use crate::fleet::model::{DrainBy, ReleaseOnDisk, TargetState, show_duration};
@@ -351,6 +351,9 @@ impl Track {
         let Some(release) = self.release() else {
             return Progress::Failed(Cause::unproved("there is no release to verify"));
         };
+        if cx.setup.lacks(Protection::Verify) {
+            return Progress::Proved(None);
+        }
         let restarts: u32 = verified.containers.iter().map(|c| c.restarts).sum();
         let restarted = self.restarts.is_some_and(|before| restarts > before);
         let judged = judge::services(&cx.setup.fleet, release, verified);

@@ -6,6 +6,7 @@
 use super::record::{Record, State};
 use super::site::{Site, disk};
 use crate::fleet::model::ReleaseId;
+use crate::fleet::recovery::{PutRight, lets_back, put_right};
 use crate::fleet::verify::{container_faults, judge};
 use crate::server::compose::Inspected;
 use crate::server::layout::Pointer;
@@ -37,13 +38,15 @@ impl Site {
     }
 
     async fn put_right(&mut self) -> Result<String, Failure> {
-        if let Some(absence) = self.absence()? {
-            return Ok(format!("left out of rotation as before ({})", absence.reason));
-        }
-        match self.record.state.clone() {
-            State::Idle | State::Locked if !self.record.drained => Ok("nothing had been changed".to_owned()),
-            State::Idle | State::Locked | State::Drained => self.flip_back_if_it_runs().await,
-            State::Stopped | State::Started(_) | State::Switched => self.bring_current_up().await,
+        let absence = self.absence()?;
+        match put_right(&self.record.state, self.record.drained, absence.is_some()) {
+            PutRight::Nothing => Ok("nothing had been changed".to_owned()),
+            PutRight::StaysOut => {
+                let why = absence.map(|absence| absence.reason).unwrap_or_default();
+                Ok(format!("left out of rotation as before ({why})"))
+            }
+            PutRight::FlipBackIfItRuns => self.flip_back_if_it_runs().await,
+            PutRight::BringCurrentUp => self.bring_current_up().await,
         }
     }
 
@@ -125,8 +128,8 @@ impl Site {
 
     /// Whoever goes away in order leaves nothing drained that nobody said was to stay out.
     pub(super) async fn leave_in_order(&mut self) -> Result<(), Failure> {
-        let ran_before = matches!(self.record.state, State::Idle | State::Locked | State::Drained);
-        if self.record.drained && ran_before && self.absence()?.is_none() {
+        let left_out = self.absence()?.is_some();
+        if lets_back(&self.record.state, self.record.drained, left_out) {
             let what = self.flip_back_if_it_runs().await?;
             self.record.say(what);
         }

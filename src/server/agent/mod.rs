@@ -2,7 +2,7 @@
 //!
 //! It reads requests from stdin and answers on stdout; how these reach it is not its business. One request at a time,
 //! in order. It judges no step: it says what it saw. What it does decide is what becomes of the server when nobody
-//! asks any more.
+//! asks any more. Where only the connection broke, the same run's next agent goes on with what this one holds.
 
 mod change;
 mod deadman;
@@ -10,6 +10,7 @@ mod drain;
 mod observe;
 mod record;
 mod site;
+mod succession;
 
 pub use record::{Entry, Record, State};
 
@@ -18,6 +19,7 @@ use super::wire::{AgentHello, Context, FORMAT, Failure, FailureKind, FromAgent, 
 use site::{Ctl, Site};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use succession::Succession;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -81,17 +83,36 @@ where
     tokio::spawn(write_all(stdout, outgoing, lease / 3));
     let (jobs, queue) = mpsc::unbounded_channel();
     let (ctl, ctl_seen) = watch::channel(Ctl::default());
-    let worker = tokio::spawn(work(Site::new(context), queue, ctl_seen, out));
-    let why = listen(reader, &heard, lease, &jobs, &ctl).await;
+    let site = Site::new(context);
+    let succession = site.succession.clone();
+    let worker = tokio::spawn(work(site, queue, ctl_seen, out));
+    let end = listen(reader, &heard, lease, (&jobs, &ctl), succession).await;
     drop(jobs);
     ctl.send_modify(|ctl| ctl.dead = true);
-    match worker.await {
-        Ok(mut site) => {
-            Box::pin(site.died(&why)).await;
-            0
+    let Ok(mut site) = worker.await else { return 1 };
+    match end {
+        End::Yields => site.yields(),
+        End::Over(why) => Box::pin(site.died(&why)).await,
+        End::Broke(why) => {
+            // Whoever reconnects goes on with what is held here.
+            if site.holds_a_lock() && site.succession.within(lease.saturating_sub(heard.ago())).await {
+                site.yields();
+            } else {
+                Box::pin(site.died(&why)).await;
+            }
         }
-        Err(_) => 1,
     }
+    0
+}
+
+/// How a conversation ended.
+enum End {
+    /// Nobody comes back.
+    Over(String),
+    /// The connection broke: perhaps somebody does.
+    Broke(String),
+    /// Somebody has: another agent of the same run.
+    Yields,
 }
 
 /// The first message says who asks and about what; the format number is looked at before anything else of it.
@@ -133,9 +154,9 @@ async fn listen<R, F>(
     mut reader: Reader<R, F>,
     heard: &Heard,
     lease: Duration,
-    jobs: &mpsc::UnboundedSender<Job>,
-    ctl: &watch::Sender<Ctl>,
-) -> String
+    (jobs, ctl): (&mpsc::UnboundedSender<Job>, &watch::Sender<Ctl>),
+    succession: Succession,
+) -> End
 where
     R: AsyncRead + Unpin + Send + 'static,
     F: FnMut() + Send + 'static,
@@ -162,10 +183,14 @@ where
     let why = loop {
         let message = tokio::select! {
             message = messages.recv() => message,
-            _ = &mut terminated => break "the agent was told to end".to_owned(),
+            _ = &mut terminated => break End::Over("the agent was told to end".to_owned()),
             () = tokio::time::sleep(TICK) => {
+                if succession.has_come() {
+                    break End::Yields;
+                }
                 if heard.ago() > lease {
-                    break format!("the deploy was not heard from for {}", crate::fleet::model::show_duration(lease));
+                    let lease = crate::fleet::model::show_duration(lease);
+                    break End::Over(format!("the deploy was not heard from for {lease}"));
                 }
                 continue;
             }
@@ -177,12 +202,15 @@ where
                     ctl.send_modify(|ctl| ctl.unlocks += 1);
                 }
                 if jobs.send(Job { id, request, unlocks }).is_err() {
-                    break "the agent broke".to_owned();
+                    break End::Over("the agent broke".to_owned());
                 }
             }
             Some(Ok(ToAgent::Heartbeat | ToAgent::Hello(_))) => {}
-            Some(Err(FrameError::Ended)) | None => break "the deploy ended the connection".to_owned(),
-            Some(Err(error)) => break format!("the connection broke: {error}"),
+            Some(Ok(ToAgent::Goodbye)) => break End::Over("the deploy ended the connection".to_owned()),
+            Some(Err(FrameError::Ended)) | None => {
+                break End::Broke("the connection broke, and nobody came back".to_owned());
+            }
+            Some(Err(error)) => break End::Broke(format!("the connection broke, and nobody came back: {error}")),
         }
     };
     reading.abort();
@@ -196,6 +224,11 @@ async fn work(
     ctl: watch::Receiver<Ctl>,
     out: mpsc::UnboundedSender<FromAgent>,
 ) -> Site {
+    let mut death = ctl.clone();
+    tokio::select! {
+        () = Box::pin(site.succeed()) => {}
+        _ = death.wait_for(|ctl| ctl.dead) => {}
+    }
     while let Some(Job { id, request, unlocks }) = queue.recv().await {
         if ctl.borrow().dead {
             continue;

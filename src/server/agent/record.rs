@@ -2,7 +2,7 @@
 //!
 //! Whoever takes the lock after a killed agent learns from it what was left how.
 
-use crate::fleet::model::ReleaseId;
+pub use crate::fleet::recovery::State;
 use crate::server::layout::{read_json, write_json};
 use crate::server::process::{ProcessId, boot_id};
 use crate::server::wire::Run;
@@ -15,24 +15,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const FORMAT: u32 = 1;
 /// So many sentences are kept.
 const ENTRIES: usize = 100;
-
-/// How far a run has come on this server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Nobody works here.
-    Idle,
-    /// Somebody holds the lock; nothing was changed yet, or everything is as it should be again.
-    Locked,
-    /// Health fails on purpose; what ran still runs.
-    Drained,
-    /// The containers are being stopped, or are.
-    Stopped,
-    /// A release is being brought up, or is, and nobody has verified it yet.
-    Started(ReleaseId),
-    /// The release was verified and is `current`.
-    Switched,
-}
 
 /// A sentence about something that was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +99,7 @@ pub fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::model::ReleaseId;
 
     #[test]
     fn what_was_written_is_what_is_read() {

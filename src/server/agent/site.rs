@@ -1,6 +1,7 @@
 //! One server as its agent sees it: the locks that it holds, the record that it keeps, and which request is what.
 
 use super::record::{Record, State, now};
+use super::succession::Succession;
 use crate::fleet::model::{Absence, Fleet, Holder};
 use crate::fleet::verify::judge;
 use crate::server::compose::{self, Inspected, parse_inspect};
@@ -9,7 +10,7 @@ use crate::server::layout::{Layout, read_json, remove, write_json};
 use crate::server::process::ProcessId;
 use crate::server::run::{CommandLine, Output, last_lines, run, run_noted};
 use crate::server::wire::{Context, Failure, FailureKind, Reply, Request, Run, Verified};
-use crate::server::{probes, publish};
+use crate::server::{journal, probes, publish};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -38,7 +39,8 @@ pub(super) struct Site {
     pub(super) layout: Layout,
     pub(super) record: Record,
     pub(super) server_lock: Option<Flock>,
-    deploy_lock: Option<Flock>,
+    pub(super) deploy_lock: Option<Flock>,
+    pub(super) succession: Succession,
 }
 
 /// A failure of the disk, in the words that every part uses.
@@ -52,6 +54,7 @@ impl Site {
     pub(super) fn new(context: Context) -> Self {
         let layout = Layout::of(&context.fleet);
         Self {
+            succession: Succession::new(layout.successor(), &context.run.id),
             fleet: context.fleet,
             run: context.run,
             layout,
@@ -122,10 +125,20 @@ impl Site {
                 remove(&self.layout.freeze()).map_err(|error| disk(&self.layout.freeze(), &error))?;
                 Ok(Reply::Done)
             }
+            Request::Releases => Ok(Reply::Releases(publish::list(&self.layout).await?)),
+            Request::Journal { lines } => {
+                let folder = self.layout.journals();
+                journal::append(&folder, &self.run.id, &lines).map_err(|error| disk(&folder, &error))?;
+                Ok(Reply::Done)
+            }
+            Request::Journals { newest } => {
+                let folder = self.layout.journals();
+                journal::newest(&folder, newest).map(Reply::Journals).map_err(|error| disk(&folder, &error))
+            }
         }
     }
 
-    fn lock_deploy(&mut self) -> Result<Reply, Failure> {
+    pub(super) fn lock_deploy(&mut self) -> Result<Reply, Failure> {
         if self.deploy_lock.is_some() {
             return Ok(Reply::Locked);
         }

@@ -75,8 +75,12 @@ impl Asker {
     }
 
     async fn greeted(fleet: Fleet) -> Self {
+        Self::of_run("run-1", fleet).await
+    }
+
+    async fn of_run(run: &str, fleet: Fleet) -> Self {
         let mut asker = Self::start().await;
-        let run = Run { id: "run-1".into(), who: "ann@laptop".into(), what: "deploy".into() };
+        let run = Run { id: run.into(), who: "ann@laptop".into(), what: "deploy".into() };
         let context = Context { format: FORMAT, run, server: "web-1".into(), fleet };
         frame::write(&mut asker.writer, &ToAgent::Hello(Box::new(context))).await.expect("sent");
         asker
@@ -102,6 +106,12 @@ impl Asker {
         let (answered, result) = self.answer().await;
         assert_eq!(answered, id);
         result
+    }
+
+    /// Says goodbye and waits for the agent's own end.
+    async fn leave(mut self) -> i32 {
+        frame::write(&mut self.writer, &ToAgent::Goodbye).await.expect("sent");
+        self.vanish().await
     }
 
     /// Ends the connection the hard way and waits for the agent's own end.
@@ -133,7 +143,7 @@ async fn nothing_is_changed_without_the_server_lock() {
         assert_eq!(asker.ask(request).await.expect_err("refused").kind, FailureKind::NotLocked, "{shown}");
     }
     assert!(!dir.path().join("run/drain").exists());
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
 }
 
 #[tokio::test]
@@ -149,10 +159,57 @@ async fn what_is_done_stands_in_the_record_and_the_end_of_stdin_frees_the_lock()
     assert!(dir.path().join("run/drain").exists());
     assert_eq!(asker.ask(Request::Flip { drained: false }).await, Ok(Reply::Done));
     assert!(!record().drained && !dir.path().join("run/drain").exists());
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
     assert!(is_free(dir.path()));
     let last = record().entries.pop().expect("a sentence").what;
     assert!(last.contains("ended the connection") && last.contains("nothing had been changed"), "{last}");
+}
+
+#[tokio::test]
+async fn a_connection_that_broke_is_waited_for_as_long_as_the_lease_and_then_the_server_is_put_right() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), Duration::from_millis(1500))).await;
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
+    let agent = asker.agent;
+    drop((asker.reader, asker.writer));
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(!is_free(dir.path()) && dir.path().join("run/drain").exists(), "somebody may come back");
+    assert_eq!(tokio::time::timeout(NOT_LONG, agent).await.expect("it ends").expect("it does not panic"), 0);
+    assert!(is_free(dir.path()));
+    let last = Record::read(&dir.path().join("record.json")).expect("a record").entries.pop().expect("a sentence").what;
+    assert!(last.contains("nobody came back"), "{last}");
+}
+
+#[tokio::test]
+async fn the_next_agent_of_a_run_goes_on_with_what_the_one_before_held_and_another_run_does_not() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(asker.ask(Request::LockDeploy).await, Ok(Reply::Locked));
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
+    let before = asker.agent;
+    drop((asker.reader, asker.writer));
+    let mut next = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    assert_eq!(next.ask(Request::Flip { drained: false }).await, Ok(Reply::Done), "no lock is asked for again");
+    assert_eq!(tokio::time::timeout(NOT_LONG, before).await.expect("it ends").expect("it does not panic"), 0);
+    assert!(!is_free(dir.path()), "the next one holds it");
+    assert!(!dir.path().join("run/drain").exists() && !dir.path().join("successor.json").exists());
+    assert_eq!(next.leave().await, 0);
+    assert!(is_free(dir.path()));
+}
+
+#[tokio::test]
+async fn who_comes_back_too_late_holds_nothing_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut asker = Asker::greeted(fleet(dir.path(), Duration::from_millis(500))).await;
+    assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+    assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
+    assert_eq!(asker.vanish().await, 0);
+    let mut late = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    let refused = late.ask(Request::Stop).await.expect_err("it is put right by now");
+    assert_eq!(refused.kind, FailureKind::NotLocked);
+    assert_eq!(late.leave().await, 0);
 }
 
 #[tokio::test]
@@ -174,7 +231,7 @@ async fn a_deploy_that_is_not_heard_from_for_the_lease_is_dead() {
 #[tokio::test]
 async fn an_unlock_cancels_a_lock_that_waits_and_heartbeats_pass_it() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut other = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+    let mut other = Asker::of_run("run-2", fleet(dir.path(), NOT_LONG)).await;
     assert_eq!(other.ask(LOCK).await, Ok(Reply::Locked));
     let mut asker = Asker::greeted(fleet(dir.path(), Duration::from_secs(1))).await;
     let lock = asker.send(Request::Lock { wait: NOT_LONG * 6 }).await;
@@ -186,9 +243,9 @@ async fn an_unlock_cancels_a_lock_that_waits_and_heartbeats_pass_it() {
     let (id, result) = asker.answer().await;
     assert!(id == lock && matches!(&result, Ok(Reply::Held(holder)) if holder.who == "ann@laptop"), "{result:?}");
     assert_eq!(asker.answer().await, (unlock, Ok(Reply::Done)));
-    assert_eq!(other.vanish().await, 0);
+    assert_eq!(other.leave().await, 0);
     assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked), "a later one is not cancelled by it");
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
 }
 
 #[tokio::test]
@@ -198,7 +255,10 @@ async fn another_format_is_refused_by_its_number() {
     frame::write(&mut asker.writer, &hello).await.expect("sent");
     let (_, result) = asker.answer().await;
     let failure = result.expect_err("refused");
-    assert!(failure.message.contains("format 1") && failure.message.contains("99"), "{failure}");
+    assert!(
+        failure.message.contains(&format!("format {}", crate::server::wire::FORMAT)) && failure.message.contains("99"),
+        "{failure}"
+    );
     assert_eq!(asker.vanish().await, 1);
 }
 
@@ -222,7 +282,7 @@ async fn a_lock_whose_agent_was_killed_is_taken_over_after_its_last_command() {
     waited.await.expect("joined").expect("waited for");
     let record = Record::read(&dir.path().join("record.json")).expect("a record");
     assert!(record.entries.iter().any(|entry| entry.what.contains("had died")), "{record:?}");
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
 }
 
 #[tokio::test]
@@ -237,7 +297,7 @@ async fn whoever_lets_a_server_back_ends_its_absence_unless_a_person_said_it() {
         assert!(dir.path().join("absence.json").exists());
         assert_eq!(asker.ask(Request::Flip { drained: false }).await, Ok(Reply::Done));
         assert_eq!(dir.path().join("absence.json").exists(), stays);
-        assert_eq!(asker.vanish().await, 0);
+        assert_eq!(asker.leave().await, 0);
     }
 }
 
@@ -253,7 +313,7 @@ async fn a_server_that_a_killed_agent_left_drained_stays_so_while_the_next_one_w
     assert!(dir.path().join("run/drain").exists(), "its plan counts on it being out");
     let record = Record::read(&dir.path().join("record.json")).expect("a record");
     assert!(record.drained && record.state == State::Locked, "{record:?}");
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
 }
 
 #[tokio::test]
@@ -270,7 +330,7 @@ async fn a_lock_whose_agent_was_killed_is_taken_up_again_by_its_own_deploy_and_b
         assert_eq!(flipped.map_err(|failure| failure.kind), answer);
         assert_eq!(dir.path().join("run/drain").exists(), answer.is_err());
         assert_eq!(is_free(dir.path()), answer.is_err());
-        assert_eq!(asker.vanish().await, 0);
+        assert_eq!(asker.leave().await, 0);
         assert!(is_free(dir.path()));
     }
 }
@@ -280,11 +340,11 @@ async fn a_folder_of_another_app_is_refused_by_its_name() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
     assert_eq!(asker.ask(Request::LockDeploy).await, Ok(Reply::Locked));
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
     let mut asker = Asker::greeted(Fleet { app: "other".into(), ..fleet(dir.path(), NOT_LONG) }).await;
     let failure = asker.ask(Request::LockDeploy).await.expect_err("refused");
     assert!(failure.message.contains("belongs to the app `handover-agent-test`"), "{failure}");
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
 }
 
 #[tokio::test]
@@ -295,5 +355,5 @@ async fn a_freeze_is_a_record_and_no_lock() {
     assert!(is_free(dir.path()) && dir.path().join("freeze.json").exists());
     assert_eq!(asker.ask(Request::Unfreeze).await, Ok(Reply::Done));
     assert!(!dir.path().join("freeze.json").exists());
-    assert_eq!(asker.vanish().await, 0);
+    assert_eq!(asker.leave().await, 0);
 }

@@ -3,11 +3,13 @@
 //! What may be a release at all is decided in `fleet::release`; here it is asked for, written and checked.
 
 mod adopt;
+mod list;
 mod resolve;
 mod secrets;
 mod stage;
 
 pub use adopt::adopt;
+pub use list::list;
 pub use resolve::resolve;
 pub use secrets::Secrets;
 pub use stage::{check_files, forget_images, image_ids, prune, pull, read_release, stage};

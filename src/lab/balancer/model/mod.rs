@@ -82,6 +82,8 @@ pub struct GroupSpec {
     pub settings: HealthSettings,
     /// Its attributes.
     pub attributes: GroupAttributes,
+    /// Attributes that are kept, held to AWS's rules, and have no effect here; AWS's defaults where none stand.
+    pub others: BTreeMap<String, String>,
     /// Whether targets are addresses.
     pub by_address: bool,
 }

@@ -12,6 +12,7 @@ fn model(nodes: usize, cross_zone: bool, percent: Option<u32>) -> (Model, GroupN
         path: "/health".into(),
         matcher: Matcher::default(),
         health_port: None,
+        others: BTreeMap::new(),
         settings: HealthSettings {
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),

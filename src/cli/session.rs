@@ -1,0 +1,151 @@
+//! What deploy, rollback and resume have in common: signals, connections, measuring, the book, and one end.
+
+use super::args::Global;
+use super::connect::RealPorts;
+use super::measuring::Measuring;
+use super::signals::Signals;
+use super::{connect, finish, plan};
+use crate::clock::Clock;
+use crate::diag::{Exit, Problem};
+use crate::fleet::model::Fleet;
+use crate::report::{Book, Reporter};
+use crate::rollout::{Deployed, Order, Outside, Over, Tell, Unfinished, deploy, measured, observe};
+use crate::server::wire::Run;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A pipeline that ends a job gives its last signal little time.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A run that is connected to its fleet.
+pub(super) struct Session {
+    pub(super) clock: Clock,
+    pub(super) run: Run,
+    pub(super) ports: RealPorts,
+    signals: Signals,
+    reporter: Arc<Reporter>,
+}
+
+impl Session {
+    /// Listens for signals and makes the ports.
+    pub(super) async fn open(fleet: &Fleet, what: &str, reporter: &Arc<Reporter>) -> Result<Self, Problem> {
+        let (clock, signals, run) = (Clock::start(), Signals::listen()?, connect::run(what));
+        let ports = tokio::select! {
+            ports = connect::fleet(fleet, &run) => ports?,
+            () = signals.first() => return Err(signals.name(not_touched())),
+        };
+        Ok(Self { clock, run, ports, signals, reporter: Arc::clone(reporter) })
+    }
+
+    /// Waits for something that only looks; a signal ends it.
+    pub(super) async fn unless_interrupted<T>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        tokio::select! {
+            done = work => done,
+            () = self.signals.first() => Err(self.signals.name(not_touched())),
+        }
+    }
+
+    /// Ends without a run.
+    pub(super) async fn refuse(self, problem: Problem) -> u8 {
+        connect::close(self.ports).await;
+        not_begun(&self.reporter, &self.clock, 0, problem)
+    }
+
+    /// Carries an order out, measured and written down, and tells how it ended.
+    pub(super) async fn carry_out(self, global: &Global, mut order: Order) -> u8 {
+        let Self { clock, ports, signals, reporter, .. } = self;
+        let fleet = order.fleet.clone();
+        let servers = crate::rollout::selected(&fleet, &order.options).len();
+        let measuring =
+            Measuring::start(fleet.measure.as_ref(), &fleet.balancer.groups, None, &clock, Arc::clone(&reporter));
+        let measuring = match measuring {
+            Ok(measuring) => measuring,
+            Err(problem) => return not_begun(&reporter, &clock, servers, problem),
+        };
+        let book = Book::open(&fleet.app, &order.run.id);
+        let tell = Tell { events: &measuring, book: book.as_ref().ok().map(|book| book as _) };
+        let outside = || Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
+        let mut deployed = Box::pin(deploy(&ports, &order, &clock, tell, outside())).await;
+        if let Some(unfinished) = deployed.unfinished.take()
+            && go_on(global, &unfinished, &mut order)
+        {
+            deployed = Box::pin(deploy(&ports, &order, &clock, tell, outside())).await;
+        }
+        if *signals.count.borrow() > 1 {
+            // Every agent is told goodbye, so that it frees its locks now; nobody waits for that.
+            drop(tokio::time::timeout(FAREWELL, connect::close(ports)).await);
+            let problem = deployed.problem().cloned().map(|problem| signals.name(problem));
+            return finish::deployed(&reporter, &clock, deployed, problem, finish::Extra::default());
+        }
+        if let (Err(why), true) = (&book, deployed.ending.is_ok()) {
+            reporter.note(&format!("this run is written down on its servers only: {why:#}"));
+        }
+        let (requests, losses) = measuring.finish().await;
+        if let (Some(requests), true) = (requests, deployed.ending.is_ok()) {
+            measured(&ports, book.as_ref().ok().map(|book| book as _), &clock, requests).await;
+        }
+        if order.options.servers.is_some() {
+            plan::say_mixed(&reporter, &order.options, &observe(&ports, &fleet, &clock).await);
+        }
+        connect::close(ports).await;
+        let problem = deployed.problem().cloned().map(|problem| signals.name(problem));
+        let extra = finish::Extra { first: order.options.first, ..finish::Extra::measured(requests, &losses) };
+        finish::deployed(&reporter, &clock, deployed, problem, extra)
+    }
+}
+
+fn not_touched() -> Problem {
+    Problem::new(Exit::Interrupted, "interrupted before anything was touched")
+}
+
+/// Ends a run of which nothing was begun.
+pub(super) fn not_begun(reporter: &Reporter, clock: &Clock, servers: usize, problem: Problem) -> u8 {
+    let deployed = Deployed::not_begun(servers, problem.clone());
+    finish::deployed(reporter, clock, deployed, Some(problem), finish::Extra::default())
+}
+
+/// Whether somebody is there to be asked.
+fn is_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+fn answer(question: &str) -> String {
+    let mut err = std::io::stderr();
+    drop(write!(err, "{question} "));
+    drop(err.flush());
+    let mut answer = String::new();
+    drop(std::io::stdin().read_line(&mut answer));
+    answer.trim().to_lowercase()
+}
+
+/// Asks what is to become of a deploy that broke off; without a terminal nobody guesses.
+fn go_on(global: &Global, unfinished: &Unfinished, order: &mut Order) -> bool {
+    if global.yes || !is_terminal() {
+        return false;
+    }
+    let question = format!(
+        "an earlier deploy broke off: {}\n[r]esume it, [s]tart over with this release, or [n]either?",
+        unfinished.sentence()
+    );
+    match answer(&question).as_str() {
+        "r" | "resume" => super::resume::goes_on(order, &unfinished.journal),
+        "s" | "start" | "start over" => order.over = Over::GoOn,
+        _ => return false,
+    }
+    true
+}
+
+/// Asks on a terminal; without one, `--yes` is the answer or the run is refused.
+pub(super) fn confirm(global: &Global, question: &str) -> Result<(), Problem> {
+    if global.yes {
+        return Ok(());
+    }
+    if is_terminal() && matches!(answer(&format!("{question} [y/N]")).as_str(), "y" | "yes") {
+        return Ok(());
+    }
+    Err(Problem::new(Exit::Refused, "not confirmed; nothing was touched").hint("--yes answers every question"))
+}

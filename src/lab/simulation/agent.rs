@@ -1,0 +1,669 @@
+//! The port to a simulated server: an agent for each connection, the locks it holds, and what it does when its deploy dies.
+//!
+//! What is decided then is decided by `fleet::recovery`, as on a real server.
+
+use super::faults::Fault;
+use super::machine::{Agent, AgentId};
+use super::world::{Inner, World, dies_with_it};
+use crate::clock::Stamp;
+use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServerName, ServiceName};
+use crate::fleet::recovery::{PutRight, State, lets_back, put_right};
+use crate::rollout::machine::Protection;
+use crate::rollout::port::{Server, ServerError};
+use crate::server::wire::{Failure, FailureKind, Reply, Request, Resolved, Stopped, StoppedContainer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// So often one request is asked again over a new connection.
+const TIMES: usize = 3;
+/// A connection that is not made by then is given up.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Between two looks.
+const TICK: Duration = Duration::from_millis(200);
+/// A command that changes nothing takes that long.
+const QUICK: Duration = Duration::from_millis(50);
+/// Bringing containers up.
+const UP: Duration = Duration::from_secs(3);
+/// Stopping them.
+const DOWN: Duration = Duration::from_secs(2);
+/// What SIGKILL leaves as exit code.
+const KILLED: i32 = 137;
+
+/// A server, as one run sees it.
+#[derive(Debug)]
+pub(super) struct SimPort {
+    pub(super) world: World,
+    pub(super) server: ServerName,
+    pub(super) run: String,
+    /// The agent that the last connection started, and its one request at a time.
+    pub(super) link: Mutex<Option<(AgentId, Arc<Mutex<()>>)>>,
+}
+
+fn not_locked() -> Failure {
+    Failure::new(FailureKind::NotLocked, "the server lock is not held by this deploy (any more)")
+}
+
+fn changes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Flip { .. } | Request::Stop | Request::Start { .. } | Request::Switch { .. } | Request::Absent { .. }
+    )
+}
+
+impl Server for SimPort {
+    async fn call(&self, request: Request) -> Result<Reply, ServerError> {
+        let mut answer = self.once(&request).await;
+        for _ in 0..TIMES {
+            let Err(ServerError::Lost(why)) = answer else { break };
+            self.connected_again().await.map_err(|_| ServerError::Lost(why))?;
+            answer = self.once(&request).await;
+        }
+        answer
+    }
+}
+
+impl SimPort {
+    /// Asks once, over the connection that there is.
+    async fn once(&self, request: &Request) -> Result<Reply, ServerError> {
+        let (agent, work) = self.connected().await?;
+        if matches!(request, Request::Unlock { .. }) {
+            self.world.with(|inner| self.machine(inner, |machine| machine.unlocks += 1));
+        }
+        let worker = Worker { world: self.world.clone(), server: self.server.clone(), run: self.run.clone(), agent };
+        let request = request.clone();
+        // Whoever asked may go away; the operation goes on.
+        let done = tokio::spawn(async move {
+            let _one_at_a_time = work.lock().await;
+            worker.carry_out(request).await
+        });
+        // An answer that was given while the line was cut arrives when it is mended.
+        let done = async {
+            let done = done.await;
+            while self.world.is_cut(&self.server) {
+                self.world.clock.sleep(TICK).await;
+            }
+            done
+        };
+        let lost = self.until_lost(agent);
+        tokio::select! {
+            biased;
+            why = lost => Err(ServerError::Lost(why)),
+            done = done => match done {
+                Ok(done) => done.map_err(ServerError::Failed),
+                Err(_) => Err(ServerError::Lost("the agent broke".into())),
+            },
+        }
+    }
+
+    fn machine<T>(&self, inner: &mut Inner, act: impl FnOnce(&mut super::machine::Machine) -> T) -> Option<T> {
+        inner.machines.get_mut(&self.server).map(act)
+    }
+
+    /// The agent; a new one where there is none, or where the last one was found gone.
+    async fn connected(&self) -> Result<(AgentId, Arc<Mutex<()>>), ServerError> {
+        let mut link = self.link.lock().await;
+        let slow = self.world.with(|inner| {
+            inner.faults.iter().find_map(|fault| match fault {
+                Fault::Slow(at, delay) if *at == self.server => Some(*delay),
+                _ => None,
+            })
+        });
+        self.world.clock.sleep(slow.unwrap_or_default() / 2).await;
+        if let Some((agent, work)) = link.as_ref() {
+            let gone = self.world.with(|inner| {
+                let agent = inner.machines.get(&self.server).and_then(|machine| machine.agents.get(agent));
+                agent.is_none_or(|agent| agent.gone)
+            });
+            if !gone {
+                return Ok((*agent, Arc::clone(work)));
+            }
+        }
+        if self.world.is_cut(&self.server) {
+            self.world.clock.sleep(CONNECT).await;
+            if self.world.is_cut(&self.server) {
+                return Err(ServerError::Unreachable("connecting took more than 10 s".into()));
+            }
+        }
+        let before = link.take();
+        let agent = self.world.with(|inner| {
+            let id = inner.next_agent;
+            inner.next_agent += 1;
+            let agent = Agent { run: self.run.clone(), gone: false, ended: false, yields: false };
+            self.machine(inner, |machine| machine.agents.insert(id, agent));
+            id
+        });
+        self.succeeds(agent, before).await;
+        let work = Arc::new(Mutex::new(()));
+        *link = Some((agent, Arc::clone(&work)));
+        tokio::spawn(watch(self.world.clone(), self.server.clone(), agent, Arc::clone(&work)));
+        Ok((agent, work))
+    }
+
+    /// The agent before finishes what it does and hands its locks over; what a killed one had is taken up again.
+    async fn succeeds(&self, agent: AgentId, before: Option<(AgentId, Arc<Mutex<()>>)>) {
+        let had = self.world.with(|inner| {
+            self.machine(inner, |machine| {
+                if let Some(before) = before.as_ref().and_then(|(id, _)| machine.agents.get_mut(id)) {
+                    before.yields = true;
+                }
+                let ours = |note: &Option<String>| note.as_deref() == Some(self.run.as_str());
+                (ours(&machine.deploy_note), ours(&machine.lock_note))
+            })
+        });
+        if let Some((id, work)) = before {
+            let _it_has_finished = work.lock().await;
+            self.world.with(|inner| inner.end_agent(&self.server, id));
+        }
+        let Some((deploy, server)) = had else { return };
+        self.world.with(|inner| {
+            self.machine(inner, |machine| {
+                if deploy && machine.deploy_lock.is_none() {
+                    machine.deploy_lock = Some(agent);
+                }
+                if server && machine.state != State::Idle && machine.lock.is_none() {
+                    machine.lock = Some(agent);
+                }
+            })
+        });
+    }
+
+    /// A connection instead of one that was lost, as long as the agent there waits for it.
+    async fn connected_again(&self) -> Result<(), ServerError> {
+        let until = self.world.clock.now() + self.world.with(|inner| inner.fleet.lock.lease);
+        loop {
+            match self.connected().await {
+                Err(ServerError::Unreachable(_)) if self.world.clock.now() < until => {
+                    self.world.clock.sleep(Duration::from_secs(1)).await;
+                }
+                connected => return connected.map(drop),
+            }
+        }
+    }
+
+    /// What is held there is kept up while nobody asks.
+    pub(super) async fn keep_up(&self) {
+        self.world.clock.sleep(Duration::from_secs(1)).await;
+        let dead = self.world.with(|inner| inner.dead_runs.contains_key(&self.run));
+        let connected = self.link.lock().await.is_some();
+        if connected && !dead {
+            // Whoever asks next is told if it could not be done.
+            drop(self.connected_again().await);
+        }
+    }
+
+    /// Ends when this side knows that the agent is gone.
+    async fn until_lost(&self, agent: AgentId) -> String {
+        let lease = self.world.with(|inner| inner.fleet.lock.lease);
+        let mut silent = Duration::ZERO;
+        loop {
+            self.world.clock.sleep(TICK).await;
+            let gone = self
+                .world
+                .with(|inner| self.machine(inner, |machine| machine.agents.get(&agent).is_none_or(|agent| agent.gone)));
+            let cut = self.world.is_cut(&self.server);
+            silent = if cut { silent + TICK } else { Duration::ZERO };
+            if gone.unwrap_or(true) && !cut {
+                return "the stream ended".into();
+            }
+            if silent >= lease {
+                self.world.with(|inner| {
+                    self.machine(inner, |machine| machine.agents.get_mut(&agent).map(|agent| agent.gone = true))
+                });
+                return "nothing was heard from the agent".into();
+            }
+        }
+    }
+}
+
+impl World {
+    pub(super) fn is_cut(&self, server: &ServerName) -> bool {
+        let now = self.clock.now();
+        self.with(|inner| {
+            let since = inner.since(now);
+            inner.has(|fault| matches!(fault, Fault::Cut(at, span) if at == server && span.holds(since)))
+        })
+    }
+}
+
+/// What an agent does besides what it is asked: it notices that its deploy is dead, and puts its server right.
+async fn watch(world: World, server: ServerName, agent: AgentId, work: Arc<Mutex<()>>) {
+    let (lease, dead_man) = world.with(|inner| (inner.fleet.lock.lease, inner.without != Some(Protection::DeadMan)));
+    let (mut silent, mut broken) = (Duration::ZERO, Duration::ZERO);
+    loop {
+        world.clock.sleep(TICK).await;
+        let cut = world.is_cut(&server);
+        let (over, goodbye, broke) = world.with(|inner| {
+            let found = inner.machines.get(&server).and_then(|machine| machine.agents.get(&agent));
+            let death = found.and_then(|found| inner.dead_runs.get(&found.run));
+            let over = found.is_none_or(|found| found.ended || found.yields);
+            (over, death == Some(&true), death == Some(&false) || found.is_some_and(|found| found.gone))
+        });
+        if over {
+            return;
+        }
+        silent = if cut { silent + TICK } else { Duration::ZERO };
+        broken = if broke && !cut { broken + TICK } else { Duration::ZERO };
+        if (goodbye && !cut) || silent >= lease || broken >= lease {
+            break;
+        }
+    }
+    // What runs is finished first; what comes after it is for nobody.
+    world.with(|inner| inner.close(&server, agent));
+    let _one_at_a_time = work.lock().await;
+    let worker = Worker { world: world.clone(), server: server.clone(), run: String::new(), agent };
+    if dead_man && world.with(|inner| inner.machines[&server].lock == Some(agent)) {
+        worker.put_right().await;
+    }
+    world.with(|inner| {
+        if let Some(machine) = inner.machines.get_mut(&server).filter(|machine| machine.lock == Some(agent)) {
+            machine.lock_note = None;
+        }
+        if let Some(machine) = inner.machines.get_mut(&server).filter(|machine| machine.deploy_lock == Some(agent)) {
+            machine.deploy_note = None;
+        }
+        inner.end_agent(&server, agent);
+    });
+}
+
+impl Inner {
+    /// Nobody can speak to it any more.
+    pub(super) fn close(&mut self, server: &ServerName, agent: AgentId) {
+        let Some(machine) = self.machines.get_mut(server) else { return };
+        if let Some(agent) = machine.agents.get_mut(&agent) {
+            agent.gone = true;
+        }
+    }
+
+    /// It ends: the kernel frees its locks.
+    pub(super) fn end_agent(&mut self, server: &ServerName, agent: AgentId) {
+        self.close(server, agent);
+        let Some(machine) = self.machines.get_mut(server) else { return };
+        if let Some(agent) = machine.agents.get_mut(&agent) {
+            agent.ended = true;
+        }
+        for lock in [&mut machine.lock, &mut machine.deploy_lock] {
+            if *lock == Some(agent) {
+                *lock = None;
+            }
+        }
+    }
+}
+
+/// An agent at work.
+#[derive(Debug, Clone)]
+struct Worker {
+    world: World,
+    server: ServerName,
+    run: String,
+    agent: AgentId,
+}
+
+impl Worker {
+    fn with<T>(&self, act: impl FnOnce(&mut Inner, Stamp) -> T) -> T {
+        let now = self.world.clock.now();
+        self.world.with(|inner| act(inner, now))
+    }
+
+    fn machine<T>(&self, act: impl FnOnce(&mut super::machine::Machine) -> T) -> Result<T, Failure> {
+        let gone = || Failure::new(FailureKind::Internal, "there is no such server");
+        self.with(|inner, _| inner.machines.get_mut(&self.server).map(act)).ok_or_else(gone)
+    }
+
+    /// A killed agent does nothing more.
+    fn is_dead(&self) -> bool {
+        self.with(|inner, _| inner.machines[&self.server].agents.get(&self.agent).is_none_or(|agent| agent.ended))
+    }
+
+    async fn carry_out(&self, request: Request) -> Result<Reply, Failure> {
+        let closed = self.with(|inner, _| {
+            inner.machines[&self.server].agents[&self.agent].gone || inner.dead_runs.contains_key(&self.run)
+        });
+        if self.is_dead() || closed {
+            return Err(Failure::new(FailureKind::Internal, "nobody reads this"));
+        }
+        if changes(&request) {
+            self.hold().await?;
+        }
+        let words = format!("{request:?}");
+        let word = words.split([' ', '{', '(']).next().unwrap_or_default().to_lowercase();
+        let changing = changes(&request);
+        if changing {
+            self.begin_work(&word);
+        }
+        let done = self.obey(request).await;
+        if changing {
+            self.end_work();
+        }
+        done
+    }
+
+    /// Promise 4.
+    fn begin_work(&self, word: &str) {
+        self.with(|inner, _| {
+            let machine = &inner.machines[&self.server];
+            let (other, holder) = (machine.at_work.clone(), machine.lock);
+            if let Some((by, what)) = other.filter(|(by, _)| *by != self.agent) {
+                let what = format!("two worked on it at once: agent {by} ({what}) and agent {}", self.agent);
+                inner.violation(4, Some(&self.server), word, what);
+            }
+            if holder != Some(self.agent) {
+                let what = "it was changed by who does not hold its lock".to_owned();
+                inner.violation(4, Some(&self.server), word, what);
+            }
+            if let Some(machine) = inner.machines.get_mut(&self.server) {
+                machine.at_work = Some((self.agent, word.to_owned()));
+            }
+        });
+    }
+
+    fn end_work(&self) {
+        drop(self.machine(|machine| {
+            if machine.at_work.as_ref().is_some_and(|(by, _)| *by == self.agent) {
+                machine.at_work = None;
+            }
+        }));
+    }
+
+    /// Nothing is changed without the server lock; the run whose agent was killed takes its own up again.
+    async fn hold(&self) -> Result<(), Failure> {
+        if self.with(|inner, _| {
+            inner.without == Some(Protection::Fence) || inner.machines[&self.server].lock == Some(self.agent)
+        }) {
+            return Ok(());
+        }
+        let ours = self.machine(|machine| {
+            let ours = machine.state != State::Idle && machine.record_of.as_ref() == Some(&self.run);
+            let taken = ours && machine.lock.is_none();
+            if taken {
+                machine.lock = Some(self.agent);
+            }
+            taken
+        })?;
+        if !ours {
+            return Err(not_locked());
+        }
+        self.last_command().await;
+        Ok(())
+    }
+
+    /// A killed agent's command is waited for.
+    async fn last_command(&self) {
+        while self.with(|inner, now| inner.machines[&self.server].command_until.is_some_and(|until| now < until)) {
+            self.world.clock.sleep(TICK).await;
+        }
+    }
+
+    async fn lock(&self, wait: Duration) -> Result<Reply, Failure> {
+        let unlocks = self.machine(|machine| machine.unlocks)?;
+        let until = self.world.clock.now() + wait;
+        loop {
+            let free = self.with(|inner, now| {
+                let since = inner.since(now);
+                let script =
+                    inner.has(|f| matches!(f, Fault::LockTaken(at, span) if *at == self.server && span.holds(since)));
+                let holder = inner.machines[&self.server].lock;
+                !script && (holder.is_none() || holder == Some(self.agent))
+            });
+            if free {
+                break;
+            }
+            let called_off = self.machine(|machine| machine.unlocks)? > unlocks;
+            if self.world.clock.now() >= until || called_off || self.is_dead() {
+                return Ok(Reply::Held(Holder {
+                    who: "root@web".into(),
+                    what: "backup.sh".into(),
+                    since: 0,
+                    run: None,
+                }));
+            }
+            self.world.clock.sleep(TICK).await;
+        }
+        self.machine(|machine| {
+            machine.lock = Some(self.agent);
+            machine.lock_note = Some(self.run.clone());
+            (machine.state, machine.record_of) = (State::Locked, Some(self.run.clone()));
+        })?;
+        self.last_command().await;
+        Ok(Reply::Locked)
+    }
+
+    fn enter(&self, state: State) -> Result<(), Failure> {
+        self.with(|inner, now| inner.disk_is_full(&self.server, now))?;
+        self.machine(|machine| machine.state = state)
+    }
+
+    async fn obey(&self, request: Request) -> Result<Reply, Failure> {
+        match request {
+            Request::Stop => return self.stop().await.map(Reply::Stopped),
+            Request::Start { release } => {
+                self.enter(State::Started(release.clone()))?;
+                self.up(&release).await;
+                return Ok(Reply::Started(self.with(|inner, now| inner.facts(&self.server, now).containers)));
+            }
+            Request::Lock { wait } => return self.lock(wait).await,
+            _ => self.world.clock.sleep(QUICK).await,
+        }
+        if self.is_dead() {
+            return Err(Failure::new(FailureKind::Internal, "nobody reads this"));
+        }
+        self.answer(request)
+    }
+
+    fn answer(&self, request: Request) -> Result<Reply, Failure> {
+        let full = || self.with(|inner, now| inner.disk_is_full(&self.server, now));
+        let done = |_| Reply::Done;
+        match request {
+            Request::Observe => Ok(Reply::Facts(Box::new(self.with(|inner, now| inner.facts(&self.server, now))))),
+            Request::LockDeploy => self.lock_deploy(),
+            Request::UnlockDeploy => {
+                self.machine(|m| m.deploy_lock = m.deploy_lock.filter(|by| *by != self.agent)).map(done)
+            }
+            Request::Unlock { .. } => self.unlock(),
+            Request::Resolve { vars, .. } => {
+                let id = vars.get("RELEASE").map_or_else(Inner::new_release, |id| ReleaseId::new(id.as_str()));
+                let manifest = self.with(|inner, _| inner.releases.get(&id).cloned());
+                let manifest = manifest.ok_or_else(|| Failure::new(FailureKind::Input, "no such release"))?;
+                Ok(Reply::Resolved(Box::new(Resolved { definition: "{}".into(), manifest, warnings: Vec::new() })))
+            }
+            Request::Stage { manifest, .. } => {
+                full()?;
+                self.machine(|machine| machine.on_disk.insert(manifest.id)).map(|_| Reply::Done)
+            }
+            Request::Pull { release } => Ok(Reply::Pulled(self.with(|inner, _| inner.image_ids(&release)))),
+            Request::Flip { drained } => self.flip(drained).map(done),
+            Request::Look => Ok(Reply::Sighting(self.with(|inner, now| inner.look(&self.server, now)))),
+            Request::Count => self.machine(|machine| Reply::Count(Some(machine.count))),
+            Request::Verify { release } => {
+                Ok(Reply::Verified(Box::new(self.with(|inner, now| inner.verify(&self.server, &release, now)))))
+            }
+            Request::Switch { release } => {
+                full()?;
+                self.machine(|machine| {
+                    if machine.current.as_ref() != Some(&release) {
+                        machine.previous = machine.current.replace(release.clone());
+                    }
+                    (machine.incoming, machine.state) = (None, State::Switched);
+                    Reply::Switched(release)
+                })
+            }
+            Request::Absent { absence } => {
+                full()?;
+                self.machine(|machine| machine.absence = absence).map(done)
+            }
+            Request::Releases => Ok(Reply::Releases(self.with(|inner, _| inner.listed(&self.server)))),
+            Request::Journal { lines } => {
+                full()?;
+                self.machine(|machine| {
+                    let text = machine.journals.entry(self.run.clone()).or_default();
+                    lines.iter().for_each(|line| *text += &format!("{line}\n"));
+                })
+                .map(done)
+            }
+            Request::Journals { .. } => self.machine(|m| Reply::Journals(m.journals.values().cloned().collect())),
+            Request::Adopt | Request::Freeze { .. } | Request::Unfreeze => Ok(Reply::Done),
+            Request::Stop | Request::Start { .. } | Request::Lock { .. } => {
+                Err(Failure::new(FailureKind::Internal, "answered elsewhere"))
+            }
+        }
+    }
+
+    fn lock_deploy(&self) -> Result<Reply, Failure> {
+        self.machine(|machine| match machine.deploy_lock {
+            Some(by) if by != self.agent => {
+                let who = machine.agents.get(&by).map(|agent| agent.run.clone()).unwrap_or_default();
+                Reply::Held(Holder { who, what: "handover deploy".into(), since: 0, run: None })
+            }
+            _ => {
+                machine.deploy_lock = Some(self.agent);
+                machine.deploy_note = Some(self.run.clone());
+                Reply::Locked
+            }
+        })
+    }
+
+    fn flip(&self, drained: bool) -> Result<(), Failure> {
+        self.with(|inner, now| inner.disk_is_full(&self.server, now))?;
+        self.machine(|machine| {
+            machine.drained = drained;
+            if drained && machine.state == State::Locked {
+                machine.state = State::Drained;
+            } else if !drained && machine.state == State::Drained {
+                machine.state = State::Locked;
+            }
+        })
+    }
+
+    fn unlock(&self) -> Result<Reply, Failure> {
+        self.machine(|machine| {
+            if machine.lock != Some(self.agent) {
+                return Reply::Done;
+            }
+            if lets_back(&machine.state, machine.drained, machine.absence.is_some()) && machine.running.is_some() {
+                machine.drained = false;
+            }
+            (machine.state, machine.lock, machine.lock_note) = (State::Idle, None, None);
+            Reply::Done
+        })
+    }
+
+    async fn stop(&self) -> Result<Stopped, Failure> {
+        self.enter(State::Stopped)?;
+        let sigterm = self.with(|inner, _| inner.fleet.drain.by == DrainBy::Sigterm);
+        let (takes, code) = self.with(|inner, _| {
+            let slow = inner.faults.iter().find_map(|fault| match fault {
+                Fault::StopsSlowly(at, takes) if *at == self.server => Some(*takes),
+                _ => None,
+            });
+            let grace = inner.releases.values().flat_map(|m| m.services.values()).map(|pin| pin.grace).max();
+            let grace = grace.unwrap_or_default();
+            let takes = slow.unwrap_or(DOWN);
+            if takes > grace { (grace, KILLED) } else { (takes, 0) }
+        });
+        let ran = self.with(|inner, now| {
+            if !sigterm {
+                inner.about_to_stop(&self.server, now);
+            }
+            let serves = inner.fleet.services.iter().map(|service| service.shutdown).max().unwrap_or_default();
+            let machine = inner.machines.get_mut(&self.server)?;
+            machine.command_until = Some(now + takes);
+            machine.up &= sigterm;
+            let ran = machine.running.is_some();
+            if sigterm && ran {
+                machine.leaving = Some(now + serves);
+            }
+            Some(ran)
+        });
+        if sigterm {
+            while self.with(|inner, _| inner.machines[&self.server].leaving.is_some()) {
+                self.world.clock.sleep(TICK).await;
+            }
+        } else {
+            self.world.clock.sleep(takes).await;
+        }
+        let dies = self.with(|inner, _| dies_with_it(&inner.fleet));
+        self.machine(|machine| {
+            (machine.running, machine.up, machine.started, machine.restarts) = (None, false, None, 0);
+            machine.command_until = None;
+            machine.drained &= !dies;
+        })?;
+        let services: Vec<ServiceName> =
+            self.with(|inner, _| inner.fleet.services.iter().map(|s| s.name.clone()).collect());
+        let one = |service: ServiceName| StoppedContainer {
+            name: service.to_string(),
+            service,
+            took: takes,
+            exit_code: code,
+        };
+        let stopped = if ran == Some(true) { services.into_iter().map(one).collect() } else { Vec::new() };
+        Ok(Stopped { stopped, left: Vec::new() })
+    }
+
+    async fn up(&self, release: &ReleaseId) {
+        self.with(|inner, now| inner.machines.get_mut(&self.server).map(|m| m.command_until = Some(now + UP)));
+        self.world.clock.sleep(UP).await;
+        self.with(|inner, now| {
+            let Some(machine) = inner.machines.get_mut(&self.server) else { return };
+            (machine.running, machine.up, machine.started) = (Some(release.clone()), true, Some(now));
+            (machine.incoming, machine.command_until, machine.leaving) = (Some(release.clone()), None, None);
+        });
+    }
+
+    /// The deploy is dead and nothing runs any more.
+    async fn put_right(&self) {
+        let (state, drained, out) = self.with(|inner, _| {
+            let machine = &inner.machines[&self.server];
+            (machine.state.clone(), machine.drained, machine.absence.is_some())
+        });
+        self.begin_work("dead-man");
+        match put_right(&state, drained, out) {
+            PutRight::Nothing | PutRight::StaysOut => {}
+            PutRight::FlipBackIfItRuns => {
+                drop(self.machine(|machine| machine.drained &= machine.running.is_none() || !machine.up));
+            }
+            PutRight::BringCurrentUp => self.bring_current_up().await,
+        }
+        self.end_work();
+        if !self.is_dead() {
+            drop(self.machine(|machine| machine.state = State::Idle));
+        }
+    }
+
+    async fn bring_current_up(&self) {
+        let Some(current) = self.with(|inner, _| inner.machines[&self.server].current.clone()) else { return };
+        if !self.with(|inner, now| inner.passes(&self.server, &current, now)) {
+            self.up(&current).await;
+        }
+        let longest = self.with(|inner, _| {
+            let deadlines = inner.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
+            (deadlines, inner.fleet.rolling.stable)
+        });
+        let until = self.world.clock.now() + longest.0;
+        let mut since: Option<Stamp> = None;
+        while self.world.clock.now() < until && !self.is_dead() {
+            let now = self.world.clock.now();
+            let passes = self.with(|inner, now| inner.passes(&self.server, &current, now));
+            since = if passes { Some(since.unwrap_or(now)) } else { None };
+            if since.is_some_and(|since| now.since(since) >= longest.1) {
+                drop(self.machine(|machine| (machine.drained, machine.incoming) = (false, None)));
+                return;
+            }
+            self.world.clock.sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Every server, as one run sees it.
+pub(super) fn ports(world: &World, run: &str) -> BTreeMap<ServerName, Arc<SimPort>> {
+    let names: Vec<ServerName> = world.with(|inner| inner.machines.keys().cloned().collect());
+    let port = |server: &ServerName| SimPort {
+        world: world.clone(),
+        server: server.clone(),
+        run: run.to_owned(),
+        link: Mutex::new(None),
+    };
+    let ports: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), Arc::new(port(name)))).collect();
+    world.with(|inner| inner.ports.extend(ports.values().map(Arc::downgrade)));
+    ports
+}
