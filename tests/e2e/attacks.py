@@ -103,7 +103,7 @@ class Attacks(suite.Base):
 
     def good(self, tag=None):
         """The fleet is put right by nothing but a deploy, and serves."""
-        end = self.deploy(tag or self.other(), "--start-over")
+        end = self.deploy(tag or self.other(), "--start-over", "--wait", "1m")
         self.ended(end, 0)
         self.assertEqual(len(self.label()), 1)
         self.unlocked()
@@ -204,7 +204,7 @@ class Attacks(suite.Base):
             self.wait_in_rotation()
         plan = self.world.run("plan", *ONE, tag=tag)
         self.assertEqual(plan.code, 0, str(plan))
-        again = self.deploy(tag)
+        again = self.deploy(tag, "--wait", "1m")
         self.ended(again, 0)
         self.assertEqual(self.label(), [tag])
         self.assertEqual(self.shell("ls /run/mythex"), "")
