@@ -30,7 +30,7 @@ fn look(layout: &Layout, owners: BTreeSet<u32>) -> Vec<String> {
     let dir = layout.dir();
     // Followed: where it leads is whoever may write there.
     if let Ok(meta) = fs::metadata(dir) {
-        look.owner(dir, &meta, false);
+        look.owner(dir, &meta, given_by_root(dir));
         look.open(dir, &meta);
         if meta.mode() & BY_THE_GROUP != 0 {
             look.group = Some(meta.gid());
@@ -52,6 +52,13 @@ fn look(layout: &Layout, owners: BTreeSet<u32>) -> Vec<String> {
         look.release(layout, &id);
     }
     look.faults
+}
+
+/// Where only root may write, whose a folder is was root's choice (`install -d -o deploy`).
+fn given_by_root(folder: &Path) -> bool {
+    let parent = fs::canonicalize(folder).ok().and_then(|folder| folder.parent().map(Path::to_owned));
+    let meta = parent.and_then(|parent| fs::metadata(parent).ok());
+    meta.is_some_and(|meta| meta.uid() == 0 && meta.mode() & (BY_EVERYBODY | BY_THE_GROUP) == 0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

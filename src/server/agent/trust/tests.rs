@@ -151,6 +151,8 @@ fn what_belongs_to_somebody_else_is_refused() {
         give(&path, 0);
     }
     give(layout.dir(), STRANGER);
+    assert_eq!(place.faults(), Vec::<String>::new(), "only root could have given it away");
+    mode(place.dir.path(), 0o1777);
     assert!(place.fault().contains("belongs to user 4242"), "what lies inside may be its owner's");
 }
 
