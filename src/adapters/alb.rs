@@ -13,10 +13,14 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_elasticloadbalancingv2::Client;
-use aws_sdk_elasticloadbalancingv2::config::interceptors::AfterDeserializationInterceptorContextRef;
+use aws_sdk_elasticloadbalancingv2::config::interceptors::{
+    AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextMut,
+};
 use aws_sdk_elasticloadbalancingv2::config::{ConfigBag, Credentials, Intercept, RuntimeComponents};
 use aws_sdk_elasticloadbalancingv2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_elasticloadbalancingv2::types::{TargetDescription, TargetGroup, TargetHealthDescription, TargetTypeEnum};
+use aws_smithy_types::body::SdkBody;
+use http_body_util::Limited;
 use settings::Attributes;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -26,6 +30,9 @@ use std::time::Duration;
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// One question, everything included: credentials too.
 const OPERATION: Duration = Duration::from_secs(15);
+
+/// A group of a thousand targets says less than a megabyte.
+const LONGEST: usize = 16 * 1024 * 1024;
 
 /// Codes that say: nothing was learnt, ask again (AWS API reference and user reports; both spellings occur).
 const ASK_AGAIN: [&str; 12] = [
@@ -140,7 +147,7 @@ impl Alb {
     }
 }
 
-/// Refuses answers whose XML ends in the middle: the SDK's parser takes them for shorter lists, and a target that is not
+/// Refuses answers that are longer than any, and answers whose XML ends in the middle: the SDK's parser takes them for shorter lists, and a target that is not
 /// in the list looks like one that is out.
 #[derive(Debug)]
 struct WholeAnswers;
@@ -148,6 +155,18 @@ struct WholeAnswers;
 impl Intercept for WholeAnswers {
     fn name(&self) -> &'static str {
         "WholeAnswers"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), aws_sdk_elasticloadbalancingv2::error::BoxError> {
+        let body = context.response_mut().body_mut();
+        let whole = std::mem::replace(body, SdkBody::taken());
+        *body = SdkBody::from_body_1_x(Limited::new(whole, LONGEST));
+        Ok(())
     }
 
     fn read_after_deserialization(

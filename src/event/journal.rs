@@ -6,7 +6,7 @@ use super::{Course, Requests, ServerOutcome, StepState};
 use crate::fleet::model::{ReleaseId, ServerName};
 use crate::fleet::plan::Step;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Format number of every line.
 pub const FORMAT: u32 = 1;
@@ -158,19 +158,21 @@ impl Journal {
     /// Puts together what several places know of the same runs; the youngest run first.
     #[must_use]
     pub fn merge(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
-        let mut runs: BTreeMap<(u64, String), Self> = BTreeMap::new();
+        let mut runs: BTreeMap<(u64, String), (Self, BTreeSet<String>)> = BTreeMap::new();
         for journal in found {
             let key = (journal.head.began, journal.head.run.clone());
             match runs.get_mut(&key) {
-                None => drop(runs.insert(key, journal)),
-                Some(known) => {
-                    let new: Vec<Entry> =
-                        journal.entries.into_iter().filter(|entry| !known.entries.contains(entry)).collect();
-                    known.entries.extend(new);
+                None => {
+                    let lines = journal.entries.iter().map(Entry::line).collect();
+                    runs.insert(key, (journal, lines));
+                }
+                // By what is written: a journal as long as a server pleases is not compared entry by entry.
+                Some((known, lines)) => {
+                    known.entries.extend(journal.entries.into_iter().filter(|entry| lines.insert(entry.line())));
                 }
             }
         }
-        runs.into_values().rev().collect()
+        runs.into_values().rev().map(|(journal, _)| journal).collect()
     }
 
     /// How it ended; `None` where its writer was killed, or goes on.

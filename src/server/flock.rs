@@ -3,7 +3,7 @@
 //! The one place that names fs2. A lock file is made once and never removed or renamed: with a new file under the old
 //! name two holders would coexist. Rust opens files close-on-exec, so that no child keeps a lock after us.
 
-use super::layout::{read_json, remove, write_json};
+use super::layout::{open_plain, read_json, remove, write_json};
 use super::process::{ProcessId, command_line, pids};
 use super::wire::Run;
 use crate::fleet::model::Holder;
@@ -67,8 +67,10 @@ fn open(lock: &Path) -> io::Result<File> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    match OpenOptions::new().read(true).write(true).open(lock) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(lock).map_err(|_| error),
+    match open_plain(lock, OpenOptions::new().read(true).write(true)) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            open_plain(lock, OpenOptions::new().read(true)).map_err(|_| error)
+        }
         other => other,
     }
 }
@@ -88,7 +90,7 @@ impl Drop for Flock {
 /// # Errors
 /// When the lock file is there and cannot be read.
 pub fn holder(lock: &Path, note: &Path) -> io::Result<Option<Holder>> {
-    let file = match File::open(lock) {
+    let file = match open_plain(lock, OpenOptions::new().read(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

@@ -2,9 +2,9 @@
 //!
 //! Knows nothing of what the lines say: who deploys writes them and reads them again.
 
-use super::layout::sync_folder;
+use super::layout::{open_plain, sync_folder};
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -14,8 +14,6 @@ const KEEP: usize = 50;
 /// A longer one is not ours: it is shown as far as that.
 const LONGEST: u64 = 1024 * 1024;
 const ENDING: &str = ".jsonl";
-/// A link in the place of a journal is somebody's trap.
-const NO_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Adds lines to a run's journal; they are on disk when it returns.
 ///
@@ -38,8 +36,8 @@ pub fn append(folder: &Path, run: &str, lines: &[String]) -> io::Result<()> {
         text.push_str(&line.replace('\n', " "));
         text.push('\n');
     }
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(NO_LINKS).open(&path)?;
-    if !fresh && !ends_a_line(&path)? {
+    let mut file = open_plain(&path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
+    if !fresh && !ends_a_line(&mut file)? {
         text.insert(0, '\n');
     }
     file.write_all(text.as_bytes())?;
@@ -54,9 +52,14 @@ pub fn append(folder: &Path, run: &str, lines: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-fn ends_a_line(path: &Path) -> io::Result<bool> {
-    let bytes = fs::read(path)?;
-    Ok(bytes.last().is_none_or(|last| *last == b'\n'))
+fn ends_a_line(file: &mut fs::File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 /// The text of the youngest journals, the youngest first.
@@ -67,7 +70,8 @@ pub fn newest(folder: &Path, count: u32) -> io::Result<Vec<String>> {
     let mut texts = Vec::new();
     for (_, path) in listed(folder)?.into_iter().take(count as usize) {
         let mut bytes = Vec::new();
-        let file = fs::File::open(&path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+        let file = open_plain(&path, OpenOptions::new().read(true))
+            .and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
         file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         texts.push(String::from_utf8_lossy(&bytes).into_owned());
     }

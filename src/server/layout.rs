@@ -4,13 +4,21 @@
 
 use crate::fleet::model::{Fleet, ReleaseId};
 use crate::fleet::release::{DEFINITION, MANIFEST};
+use rustix::fs::{Mode, OFlags, openat};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A link in the place of a file of ours is somebody's trap; a pipe would be waited for.
+pub const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
+/// The name of the folder of releases.
+pub const RELEASES: &str = "releases";
+/// A longer record is none of ours.
+const LONGEST: u64 = 16 * 1024 * 1024;
 
 /// The paths of one app on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +86,7 @@ impl Layout {
     /// The folder of releases.
     #[must_use]
     pub fn releases(&self) -> PathBuf {
-        self.dir.join("releases")
+        self.dir.join(RELEASES)
     }
 
     /// A release's folder.
@@ -186,7 +194,7 @@ impl Layout {
         let link = self.dir.join(pointer.name());
         let Some(id) = id else { return remove(&link) };
         let beside = beside(&link);
-        symlink(Path::new("releases").join(id.as_str()), &beside)?;
+        symlink(Path::new(RELEASES).join(id.as_str()), &beside)?;
         fs::rename(&beside, &link).inspect_err(|_| drop(fs::remove_file(&beside)))?;
         sync_folder(&self.dir)
     }
@@ -239,13 +247,70 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     write_atomic(path, text.as_bytes(), 0o644)
 }
 
+/// The sentence for what lies in the place of a file of ours and is none; missing like a right that is.
+#[must_use]
+pub fn no_plain_file(path: &Path) -> io::Error {
+    let what = format!("{} is a link, or no regular file; look at it, and remove it", path.display());
+    io::Error::new(ErrorKind::PermissionDenied, what)
+}
+
+/// Opens a file of ours: a regular one, and no link to one.
+///
+/// # Errors
+/// When it is neither, or cannot be opened.
+pub fn open_plain(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let opened = options.custom_flags(PLAIN.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| if is_trap(&error) { no_plain_file(path) } else { error })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(no_plain_file(path)) }
+}
+
+/// A link where none is followed, a folder, a socket.
+fn is_trap(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error();
+    [Errno::LOOP, Errno::ISDIR, Errno::NXIO].iter().any(|trap| code == Some(trap.raw_os_error()))
+}
+
+/// Reads a file below a folder; no link on the way to it is followed, and none leads out of the folder.
+///
+/// # Errors
+/// When something on the way is a link, the name leads out of the folder, or it cannot be read.
+pub fn read_below(top: &Path, name: &Path) -> io::Result<Vec<u8>> {
+    let path = top.join(name);
+    let parts: Vec<Component<'_>> = name.components().filter(|part| *part != Component::CurDir).collect();
+    let Some((last, folders)) =
+        parts.split_last().filter(|_| parts.iter().all(|part| matches!(part, Component::Normal(_))))
+    else {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} leads elsewhere", path.display())));
+    };
+    let told = |error: rustix::io::Errno| match io::Error::from(error) {
+        // A link where only a folder is opened.
+        error if is_trap(&error) || error.kind() == ErrorKind::NotADirectory => no_plain_file(&path),
+        error => error,
+    };
+    let read_only = OFlags::RDONLY | OFlags::CLOEXEC | PLAIN;
+    let mut folder = File::open(top)?;
+    for part in folders {
+        folder = openat(&folder, part.as_os_str(), read_only | OFlags::DIRECTORY, Mode::empty()).map_err(told)?.into();
+    }
+    let mut file = File::from(openat(&folder, last.as_os_str(), read_only, Mode::empty()).map_err(told)?);
+    if !file.metadata()?.is_file() {
+        return Err(no_plain_file(&path));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads a record.
 ///
 /// # Errors
-/// When it cannot be read or understood; that there is none is no error.
+/// When it cannot be read or understood, or is a link; that there is none is no error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
+    let mut bytes = Vec::new();
+    let file = open_plain(path, OpenOptions::new().read(true));
+    match file.and_then(|file| file.take(LONGEST).read_to_end(&mut bytes)) {
+        Ok(_) => serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{}: {error}", path.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

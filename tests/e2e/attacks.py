@@ -103,7 +103,7 @@ class Attacks(suite.Base):
 
     def good(self, tag=None):
         """The fleet is put right by nothing but a deploy, and serves."""
-        end = self.deploy(tag or self.other(), "--start-over")
+        end = self.deploy(tag or self.other(), "--start-over", "--wait", "1m")
         self.ended(end, 0)
         self.assertEqual(len(self.label()), 1)
         self.unlocked()
@@ -204,7 +204,7 @@ class Attacks(suite.Base):
             self.wait_in_rotation()
         plan = self.world.run("plan", *ONE, tag=tag)
         self.assertEqual(plan.code, 0, str(plan))
-        again = self.deploy(tag)
+        again = self.deploy(tag, "--wait", "1m")
         self.ended(again, 0)
         self.assertEqual(self.label(), [tag])
         self.assertEqual(self.shell("ls /run/mythex"), "")
@@ -330,7 +330,7 @@ class Attacks(suite.Base):
             self.shell(script, server, undo)
 
     def test_c05_a_full_disk_is_said_as_such(self):
-        self.on_all("mkdir -p /opt/small && mount -t tmpfs -o size=4m,mode=777 none /opt/small", "umount /opt/small; rmdir /opt/small")
+        self.on_all("mkdir -p /opt/small && mount -t tmpfs -o size=4m,mode=755,uid=$(id -u deploy) none /opt/small", "umount /opt/small; rmdir /opt/small")
         self.config(change=self.dir_at("/opt/small"))
         end = self.refused("No space left", "/opt/small")
         self.assertNotIn("let the user that deploys own", str(end))
@@ -342,7 +342,7 @@ class Attacks(suite.Base):
         self.assertNotIn("let the user that deploys own", str(end))
 
     def test_c07_a_folder_from_which_nothing_may_be_run_is_said_as_such(self):
-        self.on_all("mkdir -p /opt/nx && mount -t tmpfs -o noexec,mode=777 none /opt/nx", "umount /opt/nx; rmdir /opt/nx")
+        self.on_all("mkdir -p /opt/nx && mount -t tmpfs -o noexec,mode=755,uid=$(id -u deploy) none /opt/nx", "umount /opt/nx; rmdir /opt/nx")
         self.config(change=self.dir_at("/opt/nx"))
         end = self.refused("noexec")
         self.assertNotIn("glibc", str(end))

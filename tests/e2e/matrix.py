@@ -45,7 +45,7 @@ class Matrix(attacks.Attacks):
 
     def case(self, who, step):
         mark, tag, began = self.world.load.mark(), self.other(), time.time()
-        process = self.world.start("deploy", *ONE, "--start-over", tag=tag)
+        process = self.world.start("deploy", *ONE, "--start-over", "--wait", "1m", tag=tag)
         self.at(process, step)
         self.strikes(who, process)
         if who == "network":
@@ -66,7 +66,8 @@ class Matrix(attacks.Attacks):
             self.assertEqual(end.code, 0, f"a connection that broke is no reason to fail: {end}")
         if "agent" not in who and who != "both":
             self.wait_in_rotation()
-        resumed = self.world.run("resume", within=180)
+        # Who died without a goodbye keeps the deploy lock for its lease.
+        resumed = self.world.run("resume", "--wait", "1m", within=240)
         self.ended(resumed, 0)
         self.wait_in_rotation()
         self.unlocked()
@@ -102,7 +103,7 @@ def main():
         except Exception as error:  # every case is told, and the others are still played
             failed.append((who, step))
             print(json.dumps({"who": who, "step": step, "failed": str(error)[-1500:]}), flush=True)
-            test.world.run("deploy", *ONE, "--start-over", tag="v1", within=180)
+            test.world.run("deploy", *ONE, "--start-over", "--wait", "1m", tag="v1", within=240)
         finally:
             test.tearDown()
     Matrix.tearDownClass()

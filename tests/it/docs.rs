@@ -65,6 +65,7 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/provision.md",
         "docs/mutants.md",
         "docs/gateway.md",
+        "docs/security.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {
@@ -108,4 +109,30 @@ fn the_steps_in_the_documentation_are_those_of_a_plan_in_their_order() {
         words.iter().filter(|word| **word != "step" && !word.starts_with("---")).copied().collect::<Vec<_>>(),
         steps
     );
+}
+
+#[test]
+fn every_test_that_the_threat_model_names_is_there() {
+    let page = read("docs/security.md");
+    let mut all = String::new();
+    let mut folders = vec![root().join("src"), root().join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "py") {
+                all += &std::fs::read_to_string(path).expect("text");
+            }
+        }
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    for row in rows {
+        let tests: Vec<&str> = row.split('|').nth(2).unwrap_or_default().split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "nothing shows that {row}");
+        for test in tests {
+            let there = all.contains(&format!("fn {test}(")) || all.contains(&format!("def {test}("));
+            assert!(there, "{test} stands in docs/security.md and is not there");
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod cli;
 mod compose;
 mod deploys;
 mod docs;
+mod fuzz;
 mod gateway;
 mod haproxy;
 mod lab;

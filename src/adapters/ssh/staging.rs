@@ -11,16 +11,22 @@ use openssh::{Session, Stdio};
 use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A script that only looks.
 const LOOKING: Duration = Duration::from_secs(30);
 /// Our own binary over a slow line.
 const UPLOAD: Duration = Duration::from_secs(300);
+/// Of what a server says to a script of ours, banner included.
+const MOST_SAID: u64 = 256 * 1024;
 
-/// Says what the server is and whether it has the binary already: `$1` is its path, `$2` its SHA-256.
+/// Says what the server is and whether it has the binary already: `$1` is its path, `$2` its SHA-256, `$3` its folder, `$4`
+/// that one's. Nothing is run from where everybody could have put it.
 const LOOK: &str = r#"
 printf 'HANDOVER-SAYS arch %s\n' "$(uname -m)"
+if [ -L "$3" ] || [ -L "$1" ] || [ -n "$(find -H "$4" "$3" "$1" -prune ! -type l -perm -0002 2>/dev/null)" ]; then
+    printf 'HANDOVER-SAYS open yes\n'
+fi
 if [ -x "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]; then
     printf 'HANDOVER-SAYS have yes\n'
 else
@@ -119,16 +125,21 @@ pub(super) async fn stage(
     let path = layout.agent(&binary.sha256).to_string_lossy().into_owned();
     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
     let bin = layout.bin().to_string_lossy().into_owned();
+    let dir = layout.dir().to_string_lossy().into_owned();
     let run = |text, args: Vec<String>, stdin, within| async move {
         let run = script(session, shared.sudo, text, &args, stdin);
         tokio::time::timeout(within, run).await.unwrap_or_else(|_| {
             Err(ServerError::Unreachable(format!("putting the agent there took more than {}", within.as_secs())))
         })
     };
-    let looked = run(LOOK, vec![path.clone(), binary.sha256.clone()], None, LOOKING).await?;
+    let looked = run(LOOK, vec![path.clone(), binary.sha256.clone(), bin.clone(), dir], None, LOOKING).await?;
     fits(&looked)?;
-    if said(&looked.0, "have") == Some("yes") {
+    let open = said(&looked.0, "open").map(|_| open_to_all(&bin));
+    if open.is_none() && said(&looked.0, "have") == Some("yes") {
         return Ok(Place::Own(path));
+    }
+    if let Some(failure) = open {
+        return aside(run(PUT_ASIDE, vec![binary.sha256.clone()], Some(&*binary.path), UPLOAD).await?, failure);
     }
     let put = run(PUT, vec![bin.clone(), name, binary.sha256.clone()], Some(&*binary.path), UPLOAD).await?;
     let failure = match was_put(&put, &bin) {
@@ -136,11 +147,21 @@ pub(super) async fn stage(
         Err(failure) if said(&put.0, "unfit").is_some() => return Err(ServerError::Failed(failure)),
         Err(failure) => failure,
     };
-    let aside = run(PUT_ASIDE, vec![binary.sha256.clone()], Some(&*binary.path), UPLOAD).await?;
-    match said(&aside.0, "aside") {
-        Some(folder) if aside.2 => Ok(Place::Aside(folder.to_owned(), failure)),
+    aside(run(PUT_ASIDE, vec![binary.sha256.clone()], Some(&*binary.path), UPLOAD).await?, failure)
+}
+
+fn aside(put: Said, failure: Failure) -> Result<Place, ServerError> {
+    match said(&put.0, "aside") {
+        Some(folder) if put.2 => Ok(Place::Aside(folder.to_owned(), failure)),
         _ => Err(ServerError::Failed(failure)),
     }
+}
+
+fn open_to_all(bin: &str) -> Failure {
+    let message = format!(
+        "everybody may write to {bin}, its folder or what lies in it, or it is a link: nothing is run from there"
+    );
+    Failure::new(FailureKind::Missing, message).hint("`chmod o-w` what is named here, and `rm` a link")
 }
 
 /// What a script printed on stdout and stderr, and whether it ended with 0.
@@ -171,9 +192,19 @@ async fn script(
         }
         drop(pipe.shutdown().await);
     }
-    let output = child.wait_with_output().await.map_err(lost)?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok((text(&output.stdout), text(&output.stderr), output.status.success()))
+    let (out, err) = tokio::join!(some(child.stdout().take()), some(child.stderr().take()));
+    let status = child.wait().await.map_err(lost)?;
+    Ok((out, err, status.success()))
+}
+
+/// As much as a script of ours may have said; the rest is read and forgotten, however much a server says.
+async fn some<R: AsyncRead + Unpin>(from: Option<R>) -> String {
+    let Some(mut from) = from else { return String::new() };
+    let mut kept = Vec::new();
+    // What broke off shows in how the script ended.
+    drop((&mut from).take(MOST_SAID).read_to_end(&mut kept).await);
+    drop(tokio::io::copy(&mut from, &mut tokio::io::sink()).await);
+    String::from_utf8_lossy(&kept).into_owned()
 }
 
 fn fits(looked: &Said) -> Result<(), ServerError> {
@@ -255,6 +286,45 @@ mod tests {
             panic!("another kind of error");
         };
         assert!(failure.message.contains("without a word") && failure.hint.is_some(), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_talks_without_end_fills_no_memory() {
+        let said = some(Some(tokio::io::repeat(b'x').take(MOST_SAID * 40))).await;
+        assert_eq!(said.len() as u64, MOST_SAID);
+    }
+
+    #[test]
+    fn nothing_is_run_from_a_folder_that_everybody_may_write_to() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let dir = tempfile::tempdir().expect("a folder");
+        let (top, bin) = (dir.path().join("app"), dir.path().join("app/bin"));
+        std::fs::create_dir_all(&bin).expect("made");
+        let own = bin.join("handover-x");
+        std::fs::write(&own, "x").expect("written");
+        let is_open = || {
+            let sh = std::process::Command::new("sh")
+                .args(["-c", LOOK, "handover"])
+                .args([&own, Path::new("0"), &bin, &top])
+                .output()
+                .expect("sh");
+            said(&String::from_utf8_lossy(&sh.stdout), "open").is_some()
+        };
+        assert!(!is_open());
+        for path in [&top, &bin, &own] {
+            let mode = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+            mode(0o777);
+            assert!(is_open(), "{}", path.display());
+            mode(0o775);
+            assert!(!is_open(), "a group's folder is the group's");
+        }
+        // The administrator's own link is followed, a link in the place of our folder is not.
+        let (moved, linked) = (dir.path().join("moved"), dir.path().join("app"));
+        std::fs::rename(&top, &moved).and_then(|()| symlink(&moved, &linked)).expect("linked");
+        assert!(!is_open());
+        std::fs::rename(moved.join("bin"), moved.join("other")).expect("moved");
+        symlink(moved.join("other"), moved.join("bin")).expect("linked");
+        assert!(is_open());
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ mod observe;
 mod record;
 mod site;
 mod succession;
+mod trust;
 
 pub use record::{Entry, Record, State};
 

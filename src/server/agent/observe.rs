@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use super::site::{Site, disk};
+use super::trust;
 use crate::fleet::model::{DrainBy, ReleaseOnDisk, ServerFacts};
 use crate::server::compose;
 use crate::server::flock;
@@ -31,6 +32,7 @@ impl Site {
         let engine = engine(&mut missing).await;
         let compose = compose_version(&mut missing).await;
         self.rights(&mut missing);
+        missing.extend(trust::faults(&self.layout));
         let containers = match self.containers().await {
             Ok(containers) => containers.into_iter().map(|c| c.container).collect(),
             Err(failure) if engine.is_empty() => {

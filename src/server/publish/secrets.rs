@@ -25,9 +25,12 @@ impl Secrets {
     /// Those of a release that is on disk.
     pub fn of_release(layout: &Layout, id: &ReleaseId) -> Self {
         let files = super::read_release(layout, id).map(|manifest| manifest.files).unwrap_or_default();
-        let paths = files.keys().filter(|name| *name != DEFINITION).map(|name| layout.release(id).join(name));
-        let secret = paths.filter(|path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 == 0));
-        Self::of(secret.filter_map(|path| fs::read(path).ok()))
+        let names = files.keys().filter(|name| *name != DEFINITION);
+        let secret = names.filter(|name| {
+            let meta = fs::symlink_metadata(layout.release(id).join(name));
+            meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o077 == 0)
+        });
+        Self::of(secret.filter_map(|name| super::stage::read_file(layout, id, name).ok()))
     }
 
     fn of(texts: impl Iterator<Item = Vec<u8>>) -> Self {

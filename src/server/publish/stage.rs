@@ -6,7 +6,7 @@ use super::secrets::Secrets;
 use crate::fleet::model::{ReleaseId, ServiceName};
 use crate::fleet::release::{DEFINITION, FileMark, MANIFEST, Manifest, as_written, digest, sha256_hex, to_prune};
 use crate::server::compose::{self, ids_by_pin, parse_images};
-use crate::server::layout::{Layout, Pointer, read_json, sync_folder, write_json};
+use crate::server::layout::{Layout, Pointer, RELEASES, read_below, sync_folder, write_json};
 use crate::server::run::run;
 use crate::server::wire::{Blob, Failure, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,27 +122,36 @@ fn sweep(releases: &Path) {
     }
 }
 
+/// A file of a release that is on disk; nothing that leads elsewhere is followed.
+pub(super) fn read_file(layout: &Layout, id: &ReleaseId, name: &str) -> std::io::Result<Vec<u8>> {
+    read_below(layout.dir(), &Path::new(RELEASES).join(id.as_str()).join(name))
+}
+
 /// A staged release.
 ///
 /// # Errors
 /// When it is not there or not readable.
 pub fn read_release(layout: &Layout, id: &ReleaseId) -> Result<Manifest, Failure> {
-    match read_json::<Manifest>(&layout.manifest(id)) {
-        Ok(Some(manifest)) if &manifest.id == id => Ok(manifest),
-        Ok(_) => Err(Failure::new(FailureKind::Missing, format!("release {} is not on this server", id.short()))),
-        Err(error) => Err(disk("the release cannot be read", &error)),
+    let cannot = |error: std::io::Error| disk("the release cannot be read", &error);
+    let read = match read_file(layout, id, MANIFEST) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(serde_json::from_slice::<Manifest>(&read.map_err(cannot)?).map_err(|error| cannot(error.into()))?),
+    };
+    match read {
+        Some(manifest) if &manifest.id == id => Ok(manifest),
+        _ => Err(Failure::new(FailureKind::Missing, format!("release {} is not on this server", id.short()))),
     }
 }
 
 /// A staged release whose every file is there and what it was: a mount of a missing one would silently become a folder.
 ///
 /// # Errors
-/// The file that is missing or changed.
+/// The file that is missing, changed, or a link.
 pub fn check_files(layout: &Layout, id: &ReleaseId) -> Result<Manifest, Failure> {
     let manifest = read_release(layout, id)?;
     for (name, sha256) in &manifest.files {
         let path = layout.release(id).join(name);
-        let seen = fs::read(&path).map_err(|error| disk(&path.display().to_string(), &error))?;
+        let seen = read_file(layout, id, name).map_err(|error| disk(&path.display().to_string(), &error))?;
         if sha256_hex(&seen) != *sha256 {
             return Err(Failure::new(
                 FailureKind::Input,
