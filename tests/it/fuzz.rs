@@ -118,6 +118,10 @@ fn fuzz(name: &str, samples: &[Vec<u8>], words: &[&str], mut target: impl FnMut(
         }
     }
     let tries = tries.join().expect("it ended");
+    #[expect(clippy::print_stderr, reason = "how much was tried is for whoever runs it with --nocapture")]
+    {
+        eprintln!("{name}: {tries} inputs");
+    }
     assert!(tries > 20, "{name}: only {tries} inputs in {:?}", seconds());
 }
 
@@ -277,12 +281,8 @@ fn journals_of_any_bytes_are_read_and_put_together() {
             let lines: String = journal.entries.iter().map(|entry| entry.line() + "\n").collect();
             let again = Journal::read(&(Entry::Head(journal.head.clone()).line() + "\n" + &lines)).expect("a journal");
             assert_eq!(again, journal, "what was read is what is written");
-            std::hint::black_box((
-                journal.reached(&"web-1".into()),
-                journal.is_unfinished(),
-                journal.is_deployed(),
-                journal.requests(),
-            ));
+            let _ = (journal.reached(&"web-1".into()), journal.requests());
+            assert!(!(journal.is_unfinished() && journal.is_deployed()));
         }
     });
 }
@@ -293,7 +293,7 @@ fn log_lines_of_any_bytes_are_records_or_broken() {
     let samples: Vec<Vec<u8>> = all.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     fuzz("log lines", &samples, &["\"", "-1", " ", "99999999999999999999", "-", "\\", "T", "Z", "\u{0}"], |bytes| {
         if let Ok(record) = handover::measure::access_log::parse(bytes) {
-            std::hint::black_box((record.came(), record.method().len(), record.path().len()));
+            assert!(record.method().len() + record.path().len() <= bytes.len() && record.came() < i64::MAX);
         }
     });
 }
