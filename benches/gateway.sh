@@ -92,7 +92,7 @@ for _ in 1 2 3; do
     [ "$rate" -gt "${most[${names[$at]}]:-0}" ] && most[${names[$at]}]=$rate
   done
 done
-half=$((${most[nginx]} / 2))
+half=$((most[nginx] / 2))
 printf '%-10s %12s %10s   p50 and p99 at %s requests/s\n' '' 'requests/s' 'of nginx' "$half"
 for at in "${!names[@]}"; do
   name=${names[$at]}

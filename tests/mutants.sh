@@ -63,4 +63,5 @@ files=("$@")
 args=()
 for file in "${files[@]}"; do args+=(-f "$file"); done
 export INSTA_UPDATE=no INSTA_FORCE_PASS=0 PROPTEST_CASES="${PROPTEST_CASES:-64}"
-exec cargo mutants --no-shuffle --baseline=run --output .. "${args[@]}" ${HANDOVER_MUTANTS_ARGS:-} -- --lib
+read -ra more <<<"${HANDOVER_MUTANTS_ARGS:-}"
+exec cargo mutants --no-shuffle --baseline=run --output .. "${args[@]}" "${more[@]}" -- --lib
