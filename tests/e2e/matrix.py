@@ -2,9 +2,9 @@
 """Why: whatever dies, and wherever, the fleet must go on serving and the deploy must be finished afterwards. Here everything
 that can die does, at each step of the handshake, on real servers under load.
 
-matrix.py BINARY [--slice N/M] [--seed S --sample K]
+matrix.py BINARY [--slice N/M] [--seed S --sample K] [--case WHO:STEP]...
 
-All cases, a slice of them, or a sample drawn from a seed. Prints one JSON line a case, and a table at the end.
+All cases, a slice of them, a sample drawn from a seed, or those that are named. Prints one JSON line a case, and a table at the end.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ class Matrix(attacks.Attacks):
             self.shell("kill -9 " + " ".join(self.agents()))
         if who == "connection":
             # The sshd process of this connection; its agent sees the end of its stdin.
-            self.shell("pkill -9 -f '^sshd: [a-z]+@notty$|^sshd: [a-z]+@notty'")
+            self.shell("pkill -9 -f '^sshd: [a-z0-9_-]+@notty'")
         if who == "network":
             fleet("cut-ssh", "web-1")
             self.restore.append(lambda: fleet("restore-ssh", "web-1"))
@@ -86,9 +86,12 @@ def main():
     args.add_argument("--slice", default="1/1")
     args.add_argument("--seed", type=int)
     args.add_argument("--sample", type=int)
+    args.add_argument("--case", action="append", help="WHO:STEP; these instead of all")
     args = args.parse_args()
     suite.BINARY = str(Path(args.binary).resolve())
     cases = [(who, step) for step in STEPS for who in WHO]
+    if args.case:
+        cases = [tuple(case.split(":")) for case in args.case]
     if args.sample:
         cases = random.Random(args.seed).sample(cases, args.sample)
     n, m = map(int, args.slice.split("/"))
