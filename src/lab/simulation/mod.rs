@@ -10,6 +10,7 @@ mod faults;
 mod judge;
 mod machine;
 mod play;
+mod port;
 mod world;
 
 pub use world::Violation;

@@ -1,8 +1,8 @@
 //! One simulated run from its seed: a deploy in a fleet in which things go wrong, then the same with everything mended.
 
-use super::agent::ports;
 use super::balancer::BalancerPort;
 use super::faults::{Fault, drawn};
+use super::port::ports;
 use super::world::{OTHER, Violation, World};
 use crate::event::{Line, Sink};
 use crate::fleet::model::{Fleet, ReleaseId};

@@ -3,9 +3,9 @@
 //! It notes every request that our own doing lost, every container that was stopped while a node could still pick it, and
 //! every moment in which two worked on one server.
 
-use super::agent::SimPort;
 use super::faults::{Fault, Wreck};
 use super::machine::Machine;
+use super::port::SimPort;
 use crate::clock::{Clock, Stamp};
 use crate::fleet::health::Check;
 use crate::fleet::model::{DrainBy, Fleet, Group, GroupName, ReleaseId, ServerName, TargetId, TargetReason, Zone};
