@@ -152,20 +152,31 @@ async fn happen(
                 let (world, mut order) = (world.clone(), order(world, "sim-2", without));
                 let other = BTreeMap::from([("RELEASE".to_owned(), OTHER.to_owned())]);
                 order.source = Source::Files(Files { vars: other, ..Files::default() });
-                tokio::spawn(async move {
-                    let second = Deployer { world: world.clone(), order, interrupts: watch::channel(0).1 };
-                    let deployed = second.deploys().await;
-                    world.with(|inner| inner.dead_runs.insert("sim-2".to_owned(), true));
-                    if deployed.problem().is_none() {
-                        let what = "a second deploy was let in while another went on".to_owned();
-                        world.with(|inner| inner.violation(4, None, "", what));
-                    }
-                });
+                tokio::spawn(async move { second(&world, order).await });
             }
             _ => interrupt.send_modify(|count| *count += 1),
         }
     }
     std::future::pending::<()>().await;
+}
+
+/// Somebody else's deploy, given up when the first one is over: until then it must not be let in.
+async fn second(world: &World, order: Order) {
+    let deployer = Deployer { world: world.clone(), order, interrupts: watch::channel(0).1 };
+    let first_is_over = async {
+        while !world.with(|inner| inner.dead_runs.contains_key("sim-1")) {
+            world.clock.sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = first_is_over => {}
+        deployed = deployer.deploys() => if deployed.problem().is_none() {
+            let what = "a second deploy was let in while another went on".to_owned();
+            world.with(|inner| inner.violation(4, None, "", what));
+        },
+    }
+    world.with(|inner| inner.dead_runs.insert("sim-2".to_owned(), true));
 }
 
 /// Waits until every fault is over, every lease has run out and every dead man has done his work.
