@@ -36,12 +36,7 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
 
 async fn ready(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Result<(Fleet, Files, Options), Problem> {
     let loaded = input::load(global)?;
-    let options = Options {
-        servers: input::selection(global, &loaded.fleet)?,
-        allow_downtime: args.allow.allow_downtime,
-        first: args.allow.first,
-        offline: false,
-    };
+    let options = input::options(global, &loaded.fleet, args.allow)?;
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
     plan::say_warnings(reporter, check::gate(global, &loaded).await?);
     if options.allow_downtime {

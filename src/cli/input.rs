@@ -1,9 +1,10 @@
 //! What a run reads before it begins: deploy.toml, the release's files, the variables.
 
-use super::args::Global;
+use super::args::{Allow, Global};
 use crate::config::{self, Loaded};
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{Fleet, ServerName};
+use crate::fleet::plan::Options;
 use crate::server::wire::Blob;
 use globset::Glob;
 use std::collections::BTreeMap;
@@ -35,6 +36,12 @@ pub(super) fn selection(global: &Global, fleet: &Fleet) -> Result<Option<Vec<Ser
             .hint(format!("there are {all}")));
     }
     Ok(Some(names))
+}
+
+/// What the operator said besides deploy.toml.
+pub(super) fn options(global: &Global, fleet: &Fleet, allow: Allow) -> Result<Options, Problem> {
+    let (allow_downtime, first) = (allow.allow_downtime, allow.first);
+    Ok(Options { servers: selection(global, fleet)?, allow_downtime, first, offline: false })
 }
 
 /// The variables that the compose file asks for: from `--set`, else from the environment.

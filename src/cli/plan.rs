@@ -44,12 +44,7 @@ pub(super) fn say_warnings(reporter: &Reporter, warnings: Vec<String>) {
 }
 
 fn options(global: &Global, args: &PlanArgs, fleet: &crate::fleet::model::Fleet) -> Result<Options, Problem> {
-    Ok(Options {
-        servers: input::selection(global, fleet)?,
-        allow_downtime: args.allow.allow_downtime,
-        first: args.allow.first,
-        offline: args.offline,
-    })
+    Ok(Options { offline: args.offline, ..input::options(global, fleet, args.allow)? })
 }
 
 fn offline(global: &Global, args: &PlanArgs) -> Result<Plan, Problem> {

@@ -61,12 +61,7 @@ pub(super) async fn run(global: &Global, args: &RollbackArgs, reporter: &Arc<Rep
 
 async fn ready(global: &Global, args: &RollbackArgs, reporter: &Reporter) -> Result<(Fleet, Options), Problem> {
     let loaded = input::load(global)?;
-    let options = Options {
-        servers: input::selection(global, &loaded.fleet)?,
-        allow_downtime: args.allow.allow_downtime,
-        first: args.allow.first,
-        offline: false,
-    };
+    let options = input::options(global, &loaded.fleet, args.allow)?;
     if !args.list {
         plan::say_warnings(reporter, check::gate(global, &loaded).await?);
         if options.allow_downtime {
