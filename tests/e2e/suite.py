@@ -476,9 +476,11 @@ class Cases(Base):
         self.unlocked()
 
     def the_next_deploy_lets_it_in_again(self, mark):
-        """What only the balancer was told no agent can undo; nothing is lost meanwhile."""
+        """What only the balancer was told no agent can undo; nothing is lost meanwhile.
+
+        The killed deploy's agents keep its locks for a lease: they wait for it to come back."""
         self.assertFalse(self.world.balancer.healthy())
-        end = self.world.run("deploy", "--start-over", tag="v1", within=120)
+        end = self.world.run("deploy", "--start-over", "--wait", "2m", tag="v1", within=180)
         self.ended(end, 0)
         self.wait_in_rotation()
         self.nothing_lost(mark)
