@@ -118,6 +118,8 @@ pub enum Event {
         /// A sentence.
         what: String,
     },
+    /// What a watchdog saw and did.
+    Watchdog(Box<serde_json::Value>),
     /// How it ended.
     Summary(Box<Summary>),
 }

@@ -91,6 +91,14 @@ pub(super) enum Command {
     Provision(ProvisionArgs),
     /// Check every service on every server
     Verify,
+    /// Show how every server stands: release, services, locks, planned absence, watchdog, targets
+    Status(StatusArgs),
+    /// Put bootstrap and watchdog on the servers, or take them away
+    Install(InstallArgs),
+    /// On a server, at boot: bring the published definition up, verify it, let the server in
+    Bootstrap(BootstrapArgs),
+    /// On a server: look at its services, and heal what stays broken unless planned work is going on
+    Watchdog(WatchdogArgs),
     /// See, put on or take off a freeze; see who holds the locks
     Lock(LockArgs),
     /// Play the deploy on a pretended fleet, with traffic
@@ -216,6 +224,49 @@ pub(super) struct HistoryArgs {
     /// Only what was deployed from this machine: no server is asked
     #[arg(long)]
     pub(super) local: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    /// Show it again and again, until interrupted
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "5s")]
+    pub(super) watch: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InstallArgs {
+    /// Take them away again; releases, records and locks stay
+    #[arg(long)]
+    pub(super) remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BootstrapArgs {
+    /// Before the engine starts: only make health fail, so that nothing enters unverified
+    #[arg(long)]
+    pub(super) early: bool,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WatchdogArgs {
+    /// Look once, and end (for cron)
+    #[arg(long)]
+    pub(super) once: bool,
+    /// Say what a look would lead to, and change nothing
+    #[arg(long, conflicts_with = "once")]
+    pub(super) explain: bool,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+/// Which app of this server.
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    /// The app's folder on this server (`release.dir`) [default: the one that this binary lies in]
+    #[arg(long, value_name = "DIR")]
+    pub(super) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod access_log;
 mod args;
+mod bootstrap;
 mod check;
 pub mod compose;
 mod connect;
@@ -10,6 +11,7 @@ mod finish;
 mod gateway;
 mod history;
 mod input;
+mod install;
 mod lab;
 mod lock;
 mod marks;
@@ -23,7 +25,9 @@ mod rollback;
 mod session;
 mod signals;
 mod simulate;
+mod status;
 mod verify;
+mod watchdog;
 
 use crate::diag::{Exit, Problem};
 use crate::report::{Format, Level, Reporter};
@@ -57,9 +61,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     exit
 }
 
-/// An agent shares its server with the app: one thread is enough for it.
+/// What shares its server with the app: one thread is enough for it.
 fn threads(command: &Command) -> usize {
-    if matches!(command, Command::Agent) { 1 } else { 2 }
+    if matches!(command, Command::Agent | Command::Watchdog(_) | Command::Bootstrap(_)) { 1 } else { 2 }
 }
 
 fn not_parsed(error: &clap::Error, args: &[OsString]) -> u8 {
@@ -98,6 +102,10 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::History(args) => history::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
         Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,
+        Command::Status(args) => Box::pin(status::run(&cli.global, &args, &reporter)).await,
+        Command::Install(args) => install::run(&cli.global, &args, &reporter).await,
+        Command::Bootstrap(args) => bootstrap::run(&args, &reporter).await,
+        Command::Watchdog(args) => watchdog::run(&args, &reporter).await,
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) if args.simulate.is_some() => simulate::run(&cli.global, &args, &reporter),

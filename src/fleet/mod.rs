@@ -11,3 +11,4 @@ pub mod release;
 pub mod strikes;
 pub mod timing;
 pub mod verify;
+pub mod watch;

@@ -202,6 +202,12 @@ mod tests {
         strikes.look(&RULES, &ReleaseId::new("one"), &BTreeMap::from([(api(), seen)]), now).remove(&api())
     }
 
+    fn three_failures(strikes: &mut Strikes) {
+        for n in 1..=3 {
+            assert!(matches!(look(strikes, failing(), n * 60), Some(Verdict::Strike(_))));
+        }
+    }
+
     #[test]
     fn four_failures_in_a_row_heal_and_three_and_a_success_do_not() {
         let mut strikes = Strikes::default();
@@ -222,7 +228,7 @@ mod tests {
     fn a_held_lock_a_new_release_and_a_heal_each_start_again() {
         let three = || {
             let mut strikes = Strikes::default();
-            (1..=3).for_each(|n| drop(look(&mut strikes, failing(), n * 60)));
+            three_failures(&mut strikes);
             strikes
         };
         let mut strikes = three();
@@ -240,7 +246,7 @@ mod tests {
     #[test]
     fn what_is_starting_neither_counts_nor_clears() {
         let mut strikes = Strikes::default();
-        (1..=3).for_each(|n| drop(look(&mut strikes, failing(), n * 60)));
+        three_failures(&mut strikes);
         assert_eq!(look(&mut strikes, Seen::Starting, 200), None);
         assert_eq!(look(&mut strikes, failing(), 240), Some(Verdict::Heal));
         assert_eq!(look(&mut strikes, Seen::Excused, 300), None);
@@ -272,7 +278,7 @@ mod tests {
     #[test]
     fn a_restart_of_the_watchdog_forgets_nothing() {
         let mut strikes = Strikes::default();
-        (1..=3).for_each(|n| drop(look(&mut strikes, failing(), n * 60)));
+        three_failures(&mut strikes);
         let text = serde_json::to_string(&strikes).expect("written");
         let mut again: Strikes = serde_json::from_str(&text).expect("read");
         assert_eq!(again, strikes);

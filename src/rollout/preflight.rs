@@ -102,6 +102,16 @@ impl From<Problem> for NotReady {
     }
 }
 
+/// What lies on a server and is not what was published there stands in nobody's way, but somebody should know.
+fn say_drift(snapshot: &Snapshot, clock: &Clock, sink: &dyn Sink) {
+    for (name, facts) in &snapshot.servers {
+        for what in facts.get().into_iter().flat_map(|facts| &facts.drift) {
+            let warning = Event::Warning { server: Some(name.clone()), what: what.clone() };
+            sink.take(Line::new(clock.now(), warning));
+        }
+    }
+}
+
 /// Makes everything ready, or says why not; nothing that serves was touched.
 ///
 /// # Errors
@@ -124,6 +134,7 @@ pub async fn preflight<S: Server, B: Balancer>(
     // Whoever had the lock until now may have changed what was seen before, or have put a freeze on.
     let snapshot = observe(ports, &order.fleet, clock).await;
     fit_to_begin(&snapshot)?;
+    say_drift(&snapshot, clock, sink);
     let selected = selected(&order.fleet, &order.options);
     let left = unfinished::find(ports, clock).await?;
     let there = match &order.source {

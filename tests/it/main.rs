@@ -11,6 +11,7 @@ mod docs;
 mod fuzz;
 mod gateway;
 mod haproxy;
+mod interleavings;
 mod lab;
 mod measure;
 mod peers;

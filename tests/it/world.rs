@@ -567,6 +567,9 @@ impl Inner {
             lock: None,
             deploy_lock: None,
             freeze: None,
+            watchdog: None,
+            installed: None,
+            drift: Vec::new(),
         }
     }
 
@@ -812,7 +815,9 @@ impl Inner {
             | Request::Stop
             | Request::Releases
             | Request::Journal { .. }
-            | Request::Journals { .. } => Reply::Done,
+            | Request::Journals { .. }
+            | Request::Install
+            | Request::Uninstall => Reply::Done,
         })
     }
 }

@@ -248,6 +248,7 @@ impl Machine {
                 lines.iter().for_each(|line| *text += &format!("{line}\n"));
                 Ok(Reply::Done)
             }
+            Request::Install | Request::Uninstall => Ok(Reply::Installed(Vec::new())),
             Request::Journals { .. } => Ok(Reply::Journals(lock(&self.state).journals.values().cloned().collect())),
         }
     }
@@ -269,6 +270,9 @@ impl Machine {
             lock: self.locks.server_holder(),
             deploy_lock: self.locks.deploy_holder(),
             freeze: self.locks.freeze_holder(),
+            watchdog: None,
+            installed: None,
+            drift: Vec::new(),
         }
     }
 

@@ -5,9 +5,9 @@
 
 use super::record::{Record, State};
 use super::site::{Site, disk};
-use crate::fleet::model::ReleaseId;
+use crate::fleet::model::{ReleaseId, ServiceName};
 use crate::fleet::recovery::{PutRight, lets_back, put_right};
-use crate::fleet::verify::{container_faults, judge};
+use crate::fleet::verify::{container_faults, judge, service_faults};
 use crate::server::compose::Inspected;
 use crate::server::layout::Pointer;
 use crate::server::process::ProcessId;
@@ -37,7 +37,7 @@ impl Site {
         self.server_lock = None;
     }
 
-    async fn put_right(&mut self) -> Result<String, Failure> {
+    pub(super) async fn put_right(&mut self) -> Result<String, Failure> {
         let absence = self.absence()?;
         match put_right(&self.record.state, self.record.drained, absence.is_some()) {
             PutRight::Nothing => Ok("nothing had been changed".to_owned()),
@@ -68,7 +68,7 @@ impl Site {
         if !container_faults(&manifest, &ids, &containers).is_empty() {
             self.up(&current).await?;
         }
-        self.wait_until_verified(&current).await?;
+        self.wait_until_verified(&current, |_| true).await?;
         if self.record.drained {
             self.flip(false).await?;
         }
@@ -77,7 +77,7 @@ impl Site {
     }
 
     /// What was verified here last; on a server that ran by other means, what was saved of that.
-    fn last_good(&self) -> Result<Option<ReleaseId>, Failure> {
+    pub(in crate::server) fn last_good(&self) -> Result<Option<ReleaseId>, Failure> {
         let pointer = |pointer| self.layout.pointer(pointer).map_err(|error| disk(self.layout.dir(), &error));
         match pointer(Pointer::Current)?.filter(|current| publish::check_files(&self.layout, current).is_ok()) {
             Some(current) => Ok(Some(current)),
@@ -85,13 +85,18 @@ impl Site {
         }
     }
 
-    async fn wait_until_verified(&self, release: &ReleaseId) -> Result<(), Failure> {
+    /// Waits until the services that count pass, and go on passing.
+    pub(super) async fn wait_until_verified(
+        &self,
+        release: &ReleaseId,
+        counts: impl Fn(&ServiceName) -> bool + Send + Sync,
+    ) -> Result<(), Failure> {
         let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
         let end = Instant::now() + longest;
         let mut passed_at: Option<Instant> = None;
         loop {
             // An engine that did not answer once has proved nothing either way.
-            let faults = self.faults(release).await.unwrap_or_else(|failure| vec![failure.to_string()]);
+            let faults = self.faults(release, &counts).await.unwrap_or_else(|failure| vec![failure.to_string()]);
             match (&passed_at, faults.is_empty()) {
                 (Some(at), true) if at.elapsed() >= self.fleet.rolling.stable => return Ok(()),
                 (None, true) => passed_at = Some(Instant::now()),
@@ -110,14 +115,22 @@ impl Site {
         }
     }
 
-    async fn faults(&self, release: &ReleaseId) -> Result<Vec<String>, Failure> {
+    async fn faults(
+        &self,
+        release: &ReleaseId,
+        counts: &(impl Fn(&ServiceName) -> bool + Send + Sync),
+    ) -> Result<Vec<String>, Failure> {
         let manifest = publish::read_release(&self.layout, release)?;
         let seen = self.verify(release).await?;
-        let mut faults: Vec<String> = container_faults(&manifest, &seen.image_ids, &seen.containers)
-            .into_iter()
+        let mut faults: Vec<String> = manifest
+            .services
+            .keys()
+            .filter(|service| counts(service))
+            .flat_map(|service| service_faults(&manifest, &seen.image_ids, &seen.containers, service))
             .map(|fault| fault.what)
             .collect();
-        for service in self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)) {
+        let own = |name: &ServiceName| manifest.services.contains_key(name) && counts(name);
+        for service in self.fleet.services.iter().filter(|service| own(&service.name)) {
             let judged = seen.services.get(&service.name).map(|evidence| judge(&service.verify, evidence, release));
             if let Some(Err(why)) = judged {
                 faults.push(format!("{}: {why}", service.name));

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 const NOT_LONG: Duration = Duration::from_secs(10);
 
-fn fleet(dir: &Path, lease: Duration) -> Fleet {
+pub(in crate::server) fn fleet(dir: &Path, lease: Duration) -> Fleet {
     let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
     Fleet {
         app: "handover-agent-test".into(),
@@ -49,7 +49,15 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
         },
         services: vec![],
         servers: vec![],
-        watchdog: Watchdog { interval: NOT_LONG, strikes: 3 },
+        watchdog: Watchdog {
+            interval: NOT_LONG,
+            strikes: 3,
+            heals: 3,
+            window: NOT_LONG * 60,
+            on_heal: Vec::new(),
+            on_give_up: Vec::new(),
+            textfile: None,
+        },
         measure: None,
         gateway: None,
     }
