@@ -69,6 +69,8 @@ impl Inner {
             }
             Some(ServerOutcome::RolledBack) => current == Some(OLD) && (runs == Some(OLD) || died) && !machine.drained,
             Some(ServerOutcome::LeftStopped) => runs.is_none(),
+            Some(ServerOutcome::Drained | ServerOutcome::StaysOut) => machine.absence.is_some() && machine.drained,
+            Some(ServerOutcome::Undrained) => machine.absence.is_none() && !machine.drained,
             Some(ServerOutcome::LeftOut) => machine.absence.is_some() && (machine.drained || runs.is_none()),
         };
         if !as_said {

@@ -6,7 +6,7 @@ use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
 use crate::fleet::model::{DrainBy, ReleaseOnDisk, TargetState, show_duration};
-use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
+use crate::fleet::plan::{Aim, Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
 use std::time::Duration;
@@ -107,6 +107,10 @@ impl Track {
                 self.ask(cx, now, step, Request::Look)
             }
             (Step::Flip, Reply::Sighting(sighting)) => self.sighted(now, &sighting, 503, true),
+            (Step::Back, Reply::Done) if self.said_absent => {
+                (self.said_absent, self.wait) = (false, Wait::Views);
+                self.back(cx, now, step)
+            }
             // What did not answer before does not answer now.
             (Step::Back, Reply::Done) if self.course == Course::FlipBack && !self.drains() => Progress::Proved(None),
             (Step::Back, Reply::Done) => self.ask(cx, now, step, Request::Look),
@@ -221,6 +225,11 @@ impl Track {
     }
 
     fn back(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        // The record ends first: whoever puts the server right from here on may let it in, because it is verified.
+        if cx.setup.plan.aim == Aim::Undrain && self.plan.absence.is_some() && !self.record_changed {
+            (self.said_absent, self.record_changed) = (true, true);
+            return self.ask(cx, now, step, Request::Absent { absence: None });
+        }
         if cx.setup.plan.drain.by != DrainBy::Deregister {
             return self.ask(cx, now, step, Request::Flip { drained: false });
         }

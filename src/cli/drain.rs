@@ -1,0 +1,89 @@
+//! `handover drain` and `handover undrain`: one server leaves rotation and runs on, or comes back, by the steps of a deploy.
+
+use super::args::{DrainArgs, Global, UndrainArgs, Until};
+use super::input;
+use super::session::{self, Session};
+use crate::clock::Clock;
+use crate::diag::{Exit, Problem};
+use crate::fleet::model::{Absence, Fleet, ServerName};
+use crate::fleet::plan::Options;
+use crate::report::Reporter;
+use crate::rollout::{Order, Over, Source};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(super) async fn out(global: &Global, args: &DrainArgs, reporter: &Arc<Reporter>) -> u8 {
+    let ready = fleet(global, &args.server).and_then(|(fleet, server)| {
+        let until = args.until.map(moment).transpose()?;
+        if args.allow_downtime {
+            session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;
+        }
+        Ok((fleet, server, until))
+    });
+    let (fleet, server, until) = match ready {
+        Ok(ready) => ready,
+        Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
+    };
+    let absence = Absence { reason: args.message.clone(), ends_when_verified: false, since: 0, until, by: None };
+    let options = Options { servers: Some(vec![server]), allow_downtime: args.allow_downtime, ..Options::default() };
+    let wait = args.wait.unwrap_or(Duration::ZERO);
+    Box::pin(carry_out(global, reporter, fleet, options, (Source::Drain(absence), wait))).await
+}
+
+pub(super) async fn back(global: &Global, args: &UndrainArgs, reporter: &Arc<Reporter>) -> u8 {
+    let (fleet, server) = match fleet(global, &args.server) {
+        Ok(ready) => ready,
+        Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
+    };
+    let options = Options { servers: Some(vec![server]), ..Options::default() };
+    let wait = args.wait.unwrap_or(Duration::ZERO);
+    Box::pin(carry_out(global, reporter, fleet, options, (Source::Undrain, wait))).await
+}
+
+async fn carry_out(
+    global: &Global,
+    reporter: &Arc<Reporter>,
+    fleet: Fleet,
+    options: Options,
+    (mut source, wait): (Source, Duration),
+) -> u8 {
+    let word = if matches!(source, Source::Undrain) { "undrain" } else { "drain" };
+    let server = options.servers.iter().flatten().next().map(ToString::to_string).unwrap_or_default();
+    let session = match Box::pin(Session::open(&fleet, &format!("handover {word} {server}"), reporter)).await {
+        Ok(session) => session,
+        Err(problem) => return session::not_begun(reporter, &Clock::start(), 1, problem),
+    };
+    if let Source::Drain(absence) = &mut source {
+        absence.by = Some(session.run.who.clone());
+    }
+    let run = session.run.clone();
+    let order = Order { run, fleet, source, options, wait, over: Over::GoOn, resumes: None, without: None };
+    Box::pin(session.carry_out(global, order)).await
+}
+
+/// The fleet, and the server in it that a person means.
+fn fleet(global: &Global, server: &str) -> Result<(Fleet, ServerName), Problem> {
+    let fleet = input::load(global)?.fleet;
+    if global.servers.is_some() {
+        return Err(Problem::new(Exit::Usage, "--servers: the server is named by itself here")
+            .hint("`handover drain SERVER`, one after the other"));
+    }
+    let name = ServerName::new(server);
+    if fleet.server(&name).is_none() {
+        let all = fleet.servers.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(
+            Problem::new(Exit::Usage, format!("deploy.toml has no server {server}")).hint(format!("there are {all}"))
+        );
+    }
+    Ok((fleet, name))
+}
+
+fn moment(until: Until) -> Result<u64, Problem> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    match until {
+        Until::After(length) => Ok(now + length.as_secs()),
+        Until::Moment(at) if at > now => Ok(at),
+        Until::Moment(_) => Err(Problem::new(Exit::Usage, "--until: that moment is over already")
+            .hint("name a later one, or a duration as in 2h")),
+    }
+}
