@@ -1,5 +1,6 @@
 //! What may stand on the command line. The doc comments are the help.
 
+use super::drain::{Until, until};
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
 use crate::rollout::machine::Protection;
@@ -239,26 +240,6 @@ pub(super) struct UndrainArgs {
     /// Wait for a deploy to end, so long at most
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
     pub(super) wait: Option<Duration>,
-}
-
-/// An end that somebody named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
-    /// So long from now.
-    After(Duration),
-    /// Seconds since the epoch.
-    Moment(u64),
-}
-
-fn until(text: &str) -> Result<Until, &'static str> {
-    if let Ok(length) = parse_duration(text) {
-        return Ok(Until::After(length));
-    }
-    let micros = crate::measure::access_log::time::parse(text.as_bytes());
-    let seconds = micros.and_then(|micros| u64::try_from(micros / 1_000_000).ok());
-    seconds
-        .map(Until::Moment)
-        .ok_or("wanted is a duration as in 2h, or a time with its zone as in 2026-12-01T08:00:00Z")
 }
 
 #[derive(Debug, Args)]

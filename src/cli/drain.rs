@@ -1,16 +1,37 @@
 //! `handover drain` and `handover undrain`: one server leaves rotation and runs on, or comes back, by the steps of a deploy.
 
-use super::args::{DrainArgs, Global, UndrainArgs, Until};
+use super::args::{DrainArgs, Global, UndrainArgs};
 use super::input;
 use super::session::{self, Session};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::{Absence, Fleet, ServerName};
+use crate::fleet::model::{Absence, Fleet, ServerName, parse_duration};
 use crate::fleet::plan::Options;
+use crate::measure::access_log::time;
 use crate::report::Reporter;
 use crate::rollout::{Order, Over, Source};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An end that somebody named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// So long from now.
+    After(Duration),
+    /// Seconds since the epoch.
+    Moment(u64),
+}
+
+pub(super) fn until(text: &str) -> Result<Until, &'static str> {
+    if let Ok(length) = parse_duration(text) {
+        return Ok(Until::After(length));
+    }
+    let micros = time::parse(text.as_bytes());
+    let seconds = micros.and_then(|micros| u64::try_from(micros / 1_000_000).ok());
+    seconds
+        .map(Until::Moment)
+        .ok_or("wanted is a duration as in 2h, or a time with its zone as in 2026-12-01T08:00:00Z")
+}
 
 pub(super) async fn out(global: &Global, args: &DrainArgs, reporter: &Arc<Reporter>) -> u8 {
     let ready = fleet(global, &args.server).and_then(|(fleet, server)| {

@@ -231,7 +231,7 @@ async fn a_record_that_cannot_be_written_has_the_server_flipped_back() {
     let world = World::new(example(), 2, |_| {}).await;
     world.with(|inner| inner.trouble.refuses.insert(("web-1".into(), "absent")));
     let deployed = world.drain("web-1").await;
-    assert_eq!(exit(&deployed), Exit::NeedsHand, "{}", message(&deployed));
+    assert_eq!(exit(&deployed), Exit::Undone, "{}", message(&deployed));
     assert_eq!(world.state("web-1"), IN, "nobody would know that it is to stay out");
 }
 

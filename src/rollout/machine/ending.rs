@@ -91,13 +91,13 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
         return ("lost_requests", Some(Problem::new(Exit::Lost, message)));
     }
     let ended = machine.finished.iter().filter(|track| !track.is_final_check).filter_map(|track| track.outcome);
-    let words = ended.filter_map(|outcome| match outcome {
+    let mut words = ended.filter_map(|outcome| match outcome {
         ServerOutcome::Deployed => Some("deployed"),
         ServerOutcome::Drained => Some("drained"),
         ServerOutcome::Undrained => Some("undrained"),
         _ => None,
     });
-    (words.last().unwrap_or("unchanged"), None)
+    (words.next().unwrap_or("unchanged"), None)
 }
 
 fn is_interrupt(track: &Track) -> bool {

@@ -5,8 +5,8 @@ use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
 use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
-use crate::fleet::model::{DrainBy, ReleaseOnDisk, TargetState, show_duration};
-use crate::fleet::plan::{Aim, Plan, PlannedStep, StartsAs, Step};
+use crate::fleet::model::{DrainBy, ReleaseOnDisk, show_duration};
+use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
 use std::time::Duration;
@@ -149,6 +149,10 @@ impl Track {
 
     /// A look that failed is looked again, within the deadline; an order that failed has failed.
     pub(super) fn call_failed(&mut self, now: Stamp, step: PlannedStep, error: ServerError) -> Progress {
+        if matches!(error, ServerError::Failed(_)) && self.said_absent {
+            // Who says no has left the record as it was.
+            self.record_changed = false;
+        }
         let again = self.only_looks || matches!(step.step, Step::Verify | Step::Settle);
         if again && !matches!(error, ServerError::Lost(_) | ServerError::Unreachable(_)) {
             self.seen = error.to_string();
@@ -225,10 +229,9 @@ impl Track {
     }
 
     fn back(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
-        // The record ends first: whoever puts the server right from here on may let it in, because it is verified.
-        if cx.setup.plan.aim == Aim::Undrain && self.plan.absence.is_some() && !self.record_changed {
-            (self.said_absent, self.record_changed) = (true, true);
-            return self.ask(cx, now, step, Request::Absent { absence: None });
+        if let Some(absence) = self.record_before_back(&cx.setup.plan.aim) {
+            self.said_absent = true;
+            return self.ask(cx, now, step, Request::Absent { absence });
         }
         if cx.setup.plan.drain.by != DrainBy::Deregister {
             return self.ask(cx, now, step, Request::Flip { drained: false });
@@ -391,9 +394,4 @@ impl Track {
         self.wait = Wait::Until((now + CHECK_AGAIN).min(since + stable));
         Progress::Stay
     }
-}
-
-/// Whether a state means that the balancer sends nothing there on purpose.
-pub(super) fn is_gone(state: &TargetState) -> bool {
-    matches!(state, TargetState::Unused)
 }

@@ -49,6 +49,20 @@ impl Track {
         }
     }
 
+    /// The record comes before the flip: whoever puts the server right from here on lets it in too.
+    pub(super) fn record_before_back(&mut self, aim: &Aim) -> Option<Option<Absence>> {
+        let due = match aim {
+            Aim::Deploy => false,
+            Aim::Drain(_) => self.record_changed,
+            Aim::Undrain => self.plan.absence.is_some() && !self.record_changed,
+        };
+        if !due {
+            return None;
+        }
+        self.record_changed = *aim == Aim::Undrain;
+        Some(self.plan.absence.clone().filter(|_| *aim != Aim::Undrain))
+    }
+
     /// What is not verified stays out, by the record that there was, or by one that says why.
     fn absence_of_an_undrain(&self) -> Option<Option<Absence>> {
         let before = self.plan.absence.as_ref();
