@@ -1,5 +1,6 @@
 //! What may stand on the command line. The doc comments are the help.
 
+use super::drain::{Until, until};
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
 use crate::rollout::machine::Protection;
@@ -83,6 +84,10 @@ pub(super) enum Command {
     Rollback(RollbackArgs),
     /// Finish a deploy that broke off
     Resume(ResumeArgs),
+    /// Take a server out of rotation and leave it so; what runs there runs on
+    Drain(DrainArgs),
+    /// Verify a server that is out of rotation, and bring it back
+    Undrain(UndrainArgs),
     /// List the deploys: who, from where, what, how long, and what became of the requests
     History(HistoryArgs),
     /// Say whether the numbers of deploy.toml and the compose file fit together
@@ -214,6 +219,35 @@ pub(super) struct ResumeArgs {
     pub(super) wait: Option<Duration>,
     #[command(flatten)]
     pub(super) allow: Allow,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DrainArgs {
+    /// Which, as deploy.toml calls it
+    #[arg(value_name = "SERVER")]
+    pub(super) server: String,
+    /// Why, for whoever finds it out of rotation
+    #[arg(short, long, value_name = "REASON", default_value = "no reason given")]
+    pub(super) message: String,
+    /// How long it is meant to be out, or until when: afterwards it is called overdue, and stays out all the same
+    #[arg(long, value_name = "DURATION|TIME", value_parser = until)]
+    pub(super) until: Option<Until>,
+    /// Wait for a deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
+    /// Go on even where requests will be lost
+    #[arg(long)]
+    pub(super) allow_downtime: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UndrainArgs {
+    /// Which, as deploy.toml calls it
+    #[arg(value_name = "SERVER")]
+    pub(super) server: String,
+    /// Wait for a deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

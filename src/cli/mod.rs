@@ -7,6 +7,7 @@ mod check;
 pub mod compose;
 mod connect;
 mod deploy;
+mod drain;
 mod finish;
 mod gateway;
 mod history;
@@ -99,6 +100,8 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
         Command::Rollback(args) => rollback::run(&cli.global, &args, &reporter).await,
         Command::Resume(args) => resume::run(&cli.global, &args, &reporter).await,
+        Command::Drain(args) => drain::out(&cli.global, &args, &reporter).await,
+        Command::Undrain(args) => drain::back(&cli.global, &args, &reporter).await,
         Command::History(args) => history::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
         Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,

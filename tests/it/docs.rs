@@ -54,6 +54,7 @@ fn every_link_in_the_documents_leads_somewhere() {
     for name in [
         "README.md",
         "docs/architecture.md",
+        "docs/drain.md",
         "docs/exit-codes.md",
         "docs/steps.md",
         "docs/performance.md",

@@ -1,5 +1,6 @@
 //! The one test binary: everything that needs no machine of its own.
 
+mod absences;
 mod access_log;
 mod alb;
 mod architecture;

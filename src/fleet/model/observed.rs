@@ -298,8 +298,27 @@ pub struct Absence {
     pub reason: String,
     /// Whether a verified deploy may end it (a failed rollback, a halt) or only a person (`drain`).
     pub ends_when_verified: bool,
-    /// Since when, seconds since the epoch.
+    /// Since when, seconds since the epoch; 0 lets the server say.
     pub since: u64,
+    /// Until when it was meant to last, seconds since the epoch. Nobody ends it then, but it is called overdue.
+    #[serde(default)]
+    pub until: Option<u64>,
+    /// Who took it out: user and machine.
+    #[serde(default)]
+    pub by: Option<String>,
+}
+
+impl Absence {
+    /// One that a verified deploy ends: what a deploy that failed leaves.
+    pub fn of_a_failure(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ends_when_verified: true, since: 0, until: None, by: None }
+    }
+
+    /// Whether it lasts longer than it was meant to.
+    #[must_use]
+    pub fn is_overdue(&self, now: u64) -> bool {
+        self.until.is_some_and(|until| now > until)
+    }
 }
 
 /// A container of the project.

@@ -299,7 +299,7 @@ async fn whoever_lets_a_server_back_ends_its_absence_unless_a_person_said_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
         assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
-        let absence = Absence { reason: "why".into(), ends_when_verified, since: 0 };
+        let absence = Absence { ends_when_verified, ..Absence::of_a_failure("why") };
         assert_eq!(asker.ask(Request::Absent { absence: Some(absence) }).await, Ok(Reply::Done));
         assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
         assert!(dir.path().join("absence.json").exists());
