@@ -53,9 +53,11 @@ async fn services(
         site.fleet.services.iter().filter(|service| manifest.services.contains_key(&service.name)).cloned().collect();
     let evidence = probes::services(&checked, &containers).await;
     let images = publish::image_ids(&manifest).await?;
+    let asleep = site.asleep()?;
     let judged = |name: &ServiceName| {
         let one = One { site, manifest: &manifest, release, containers: &containers, restarts, name };
-        (name.clone(), one.seen(&images, evidence.get(name)))
+        let seen = if asleep.contains(name) { Seen::Excused } else { one.seen(&images, evidence.get(name)) };
+        (name.clone(), seen)
     };
     let seen = manifest.services.keys().map(judged).collect();
     *restarts = containers.iter().map(|c| (c.id.clone(), c.container.restarts)).collect();
