@@ -118,9 +118,10 @@ impl Site {
             }
             if Instant::now() >= end && passed_at.is_none() {
                 let what = format!(
-                    "release {} was brought up and not verified: {}; it stays drained",
+                    "release {} was brought up and not verified: {}{}",
                     release.short(),
-                    faults.join("; ")
+                    faults.join("; "),
+                    if self.record.drained { "; it stays drained" } else { "" }
                 );
                 return Err(Failure::new(FailureKind::Command, what));
             }

@@ -1,5 +1,6 @@
 //! Looks at a server: its lock, its record, its planned absence, its services. Changes nothing and judges only each service.
 
+use super::now;
 use crate::fleet::model::{Container, ContainerState, ReleaseId, ServiceName};
 use crate::fleet::release::Manifest;
 use crate::fleet::strikes::Seen;
@@ -39,7 +40,11 @@ pub(super) async fn at(site: &Site, restarts: &mut BTreeMap<String, u32>) -> Res
         None => Ok(BTreeMap::new()),
         Some(release) => services(site, release, restarts).await.map_err(|failure| failure.to_string()),
     };
-    Ok(Look { release, absent: site.absence()?.map(|absence| absence.reason), left, services })
+    let absent = site.absence()?.map(|absence| {
+        let overdue = if absence.is_overdue(now()) { " (overdue: it was to be back by now)" } else { "" };
+        format!("{}{overdue}", absence.reason)
+    });
+    Ok(Look { release, absent, left, services })
 }
 
 async fn services(
