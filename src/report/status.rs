@@ -150,8 +150,11 @@ fn watchdog_word(fleet: &Fleet, facts: &ServerFacts, now: u64) -> String {
 fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
     let mut notes = facts.missing.clone();
     notes.extend(facts.drift.iter().cloned());
-    if let Some(Absence { reason, since, .. }) = &facts.absence {
-        notes.push(format!("out on purpose since {}: {reason}", moment(*since)));
+    if let Some(absence @ Absence { reason, since, until, by, .. }) = &facts.absence {
+        let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+        let until = until.map_or_else(String::new, |until| format!(", until {}", moment(until)));
+        let overdue = if absence.is_overdue(now) { "; it is overdue: `handover undrain` brings it back" } else { "" };
+        notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", moment(*since)));
     } else if facts.drained && facts.lock.is_none() {
         notes.push(
             "health is made to fail, and nobody works here: the watchdog or the next deploy puts it right".into(),

@@ -21,10 +21,10 @@ pub(super) async fn play(fleet: &Fleet, seed: u64) -> Vec<Violation> {
         return Vec::new();
     };
     let absence = Absence { ends_when_verified: false, ..Absence::of_a_failure("a person's word") };
-    run(&world, &server, Source::Drain(absence), &drawn(fleet, seed, LENGTH)).await;
-    run(&world, &server, Source::Undrain, &drawn(fleet, !seed, LENGTH)).await;
+    Box::pin(run(&world, &server, Source::Drain(absence), &drawn(fleet, seed, LENGTH))).await;
+    Box::pin(run(&world, &server, Source::Undrain, &drawn(fleet, !seed, LENGTH))).await;
     mended(&world).await;
-    let deployed = run(&world, &server, Source::Undrain, &[]).await;
+    let deployed = Box::pin(run(&world, &server, Source::Undrain, &[])).await;
     let now = world.clock.now();
     world.with(|inner| {
         let problem = deployed.as_ref().and_then(Deployed::problem).map(|problem| problem.message.clone());

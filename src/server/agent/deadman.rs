@@ -7,12 +7,14 @@ use super::record::{Record, State};
 use super::site::{Site, disk};
 use crate::fleet::model::{ReleaseId, ServiceName};
 use crate::fleet::recovery::{PutRight, lets_back, put_right};
+use crate::fleet::release::DEFINITION;
 use crate::fleet::verify::{container_faults, judge, service_faults};
-use crate::server::compose::Inspected;
+use crate::server::compose::{self, Inspected};
 use crate::server::layout::Pointer;
 use crate::server::process::ProcessId;
 use crate::server::publish;
 use crate::server::wire::{Failure, FailureKind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -62,13 +64,24 @@ impl Site {
         let Some(current) = self.last_good()? else {
             return Ok("left as it was: there is no release that was verified here".to_owned());
         };
-        let manifest = publish::check_files(&self.layout, &current)?;
+        let mut manifest = publish::check_files(&self.layout, &current)?;
         let ids = publish::image_ids(&manifest).await?;
-        let containers: Vec<_> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        let mut containers: Vec<_> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        // What a gateway has put to sleep is off on purpose.
+        let asleep = self.asleep()?;
+        let awake = |service: &ServiceName| !asleep.contains(service);
+        manifest.services.retain(|service, _| awake(service));
+        containers.retain(|container| awake(&container.service));
         if !container_faults(&manifest, &ids, &containers).is_empty() {
-            self.up(&current).await?;
+            if asleep.is_empty() {
+                self.up(&current).await?;
+            } else {
+                let names = manifest.services.keys().map(ServiceName::as_str);
+                let up = compose::up_some(&self.fleet.app, Path::new(DEFINITION), names);
+                self.bring_up(&current, &up).await?;
+            }
         }
-        self.wait_until_verified(&current, |_| true).await?;
+        self.wait_until_verified(&current, awake).await?;
         if self.record.drained {
             self.flip(false).await?;
         }
@@ -105,9 +118,10 @@ impl Site {
             }
             if Instant::now() >= end && passed_at.is_none() {
                 let what = format!(
-                    "release {} was brought up and not verified: {}; it stays drained",
+                    "release {} was brought up and not verified: {}{}",
                     release.short(),
-                    faults.join("; ")
+                    faults.join("; "),
+                    if self.record.drained { "; it stays drained" } else { "" }
                 );
                 return Err(Failure::new(FailureKind::Command, what));
             }

@@ -3,17 +3,18 @@
 //! `current` is brought up, never written; what was out of rotation comes back only verified. When it is time for that is not decided
 //! here.
 
-use super::record::{Record, State};
+use super::record::{Record, State, now};
 use super::site::{Ctl, Site, disk};
 use super::trust;
 use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServiceName};
 use crate::fleet::release::{DEFINITION, Manifest};
 use crate::server::compose;
-use crate::server::layout::Pointer;
+use crate::server::layout::{Pointer, asleep};
 use crate::server::process::ProcessId;
 use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
 use crate::server::wire::{Context, FORMAT, Failure, FailureKind, Run};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -97,6 +98,13 @@ impl Site {
                 }
             }
         }
+    }
+
+    /// The services that a gateway has put to sleep.
+    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
+        let asleep = asleep::asleep_services(self.layout.dir(), now());
+        let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
+        Ok(asleep.into_keys().collect())
     }
 
     /// What was verified here last.

@@ -1,5 +1,6 @@
 //! Looks at a server: its lock, its record, its planned absence, its services. Changes nothing and judges only each service.
 
+use super::now;
 use crate::fleet::model::{Container, ContainerState, ReleaseId, ServiceName};
 use crate::fleet::release::Manifest;
 use crate::fleet::strikes::Seen;
@@ -39,7 +40,11 @@ pub(super) async fn at(site: &Site, restarts: &mut BTreeMap<String, u32>) -> Res
         None => Ok(BTreeMap::new()),
         Some(release) => services(site, release, restarts).await.map_err(|failure| failure.to_string()),
     };
-    Ok(Look { release, absent: site.absence()?.map(|absence| absence.reason), left, services })
+    let absent = site.absence()?.map(|absence| {
+        let overdue = if absence.is_overdue(now()) { " (overdue: it was to be back by now)" } else { "" };
+        format!("{}{overdue}", absence.reason)
+    });
+    Ok(Look { release, absent, left, services })
 }
 
 async fn services(
@@ -53,9 +58,11 @@ async fn services(
         site.fleet.services.iter().filter(|service| manifest.services.contains_key(&service.name)).cloned().collect();
     let evidence = probes::services(&checked, &containers).await;
     let images = publish::image_ids(&manifest).await?;
+    let asleep = site.asleep()?;
     let judged = |name: &ServiceName| {
         let one = One { site, manifest: &manifest, release, containers: &containers, restarts, name };
-        (name.clone(), one.seen(&images, evidence.get(name)))
+        let seen = if asleep.contains(name) { Seen::Excused } else { one.seen(&images, evidence.get(name)) };
+        (name.clone(), seen)
     };
     let seen = manifest.services.keys().map(judged).collect();
     *restarts = containers.iter().map(|c| (c.id.clone(), c.container.restarts)).collect();
