@@ -331,6 +331,9 @@ pub(super) struct RehearseArgs {
     /// Keep the pretended fleet up without a deploy, until interrupted
     #[arg(long, conflicts_with = "naive")]
     pub(super) serve: bool,
+    /// Play three deploys of a fleet of its own: with a watchdog that heals at once, with it mended, with the handshake right
+    #[arg(long, conflicts_with_all = ["naive", "serve", "simulate", "fail", "allow_downtime", "first"])]
+    pub(super) story: bool,
     /// Play so many deploys in virtual time instead, with faults drawn from seeds, and look whether every promise is kept
     #[arg(long, value_name = "N", conflicts_with_all = ["naive", "serve", "speed", "fail"])]
     pub(super) simulate: Option<u64>,

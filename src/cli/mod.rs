@@ -27,6 +27,7 @@ mod session;
 mod signals;
 mod simulate;
 mod status;
+mod story;
 mod verify;
 mod watchdog;
 
@@ -112,6 +113,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) if args.simulate.is_some() => simulate::run(&cli.global, &args, &reporter),
+        Command::Rehearse(args) if args.story => Box::pin(story::run(&args, &reporter)).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
         Command::Measure(args) if args.url.is_none() => access_log::run(&args, &reporter),
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,

@@ -57,6 +57,7 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/drain.md",
         "docs/exit-codes.md",
         "docs/steps.md",
+        "docs/story.md",
         "docs/performance.md",
         "docs/reference.md",
         "docs/measure.md",

@@ -8,6 +8,7 @@ mod looks;
 mod process;
 mod release;
 mod services;
+mod watchdog;
 mod wiring;
 
 pub use process::ServiceCommand;
@@ -73,6 +74,8 @@ struct State {
     current: Option<ReleaseId>,
     previous: Option<ReleaseId>,
     incoming: Option<ReleaseId>,
+    /// The one file that says what runs, where scripts write it without naming a release.
+    definition: Option<ReleaseId>,
     drained: bool,
     absence: Option<Absence>,
     records: Vec<String>,

@@ -46,7 +46,7 @@ async fn run(world: &World, server: &ServerName, source: Source, faults: &[Fault
     });
     let mut order = order(world, &format!("sim-{number}"), None);
     (order.source, order.options.servers) = (source, Some(vec![server.clone()]));
-    let deployed = first(world, order, faults).await;
+    let deployed = Box::pin(first(world, order, faults)).await;
     world.with(|inner| inner.judge_done(deployed.as_ref()));
     quiet(world, faults).await;
     let now = world.clock.now();
