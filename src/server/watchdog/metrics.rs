@@ -33,7 +33,12 @@ pub(super) fn text(seen: &Watched, server: &ServerName) -> String {
         let (service, on) = (label(service.as_str()), u8::from(count.given_up));
         let _ = writeln!(out, "handover_watchdog_given_up{{server=\"{server}\",service=\"{service}\"}} {on}");
     }
-    head(&mut out, "handover_watchdog_heals_total", "counter", "How often a service was made anew, whether or not it helped.");
+    head(
+        &mut out,
+        "handover_watchdog_heals_total",
+        "counter",
+        "How often a service was made anew, whether or not it helped.",
+    );
     for (service, heals) in &seen.healed {
         let service = label(service.as_str());
         let _ = writeln!(out, "handover_watchdog_heals_total{{server=\"{server}\",service=\"{service}\"}} {heals}");
