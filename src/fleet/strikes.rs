@@ -131,6 +131,7 @@ impl Strikes {
         for service in services {
             let count = self.services.entry(service.clone()).or_default();
             count.failures = 0;
+            count.given_up = false;
             count.heals.push(now);
         }
     }
@@ -271,7 +272,12 @@ mod tests {
         assert_eq!(heals, [3, 7, 15]);
         assert_eq!(gave_up, 1);
         assert!(strikes.services()[&api()].given_up);
-        assert_eq!(look(&mut strikes, Seen::Fine, 3600), Some(Verdict::Recovered));
+        // The first heal is forgotten by now: once more, and then it is said once more.
+        assert_eq!(look(&mut strikes, failing(), 4000), Some(Verdict::Heal));
+        strikes.healed([&api()], 4000);
+        let again: Vec<_> = (1..8).filter_map(|n| look(&mut strikes, failing(), 4000 + n)).collect();
+        assert_eq!(again.iter().filter(|verdict| **verdict == Verdict::GiveUp).count(), 1, "{again:?}");
+        assert_eq!(look(&mut strikes, Seen::Fine, 4100), Some(Verdict::Recovered));
         assert!(!strikes.services()[&api()].given_up);
     }
 

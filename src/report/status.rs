@@ -156,9 +156,7 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
         let overdue = if absence.is_overdue(now) { "; it is overdue: `handover undrain` brings it back" } else { "" };
         notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", moment(*since)));
     } else if facts.drained && facts.lock.is_none() {
-        notes.push(
-            "health is made to fail, and nobody works here: the watchdog or the next deploy puts it right".into(),
-        );
+        notes.push("health is made to fail, and nobody works here; the next deploy puts it right".into());
     }
     let held = [("server lock", &facts.lock), ("deploy lock", &facts.deploy_lock), ("freeze", &facts.freeze)];
     for (what, holder) in held {

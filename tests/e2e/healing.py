@@ -82,11 +82,23 @@ class Cases(suite.Base):
         self.assertIn('handover_watchdog_state{server="web-1",state="fine"} 1', metrics)
 
     def test_02_small_between_looks(self):
+        began = float(self.clock("web-1")) + 1
         pid = self.world.on("web-1", "systemctl", "show", "-P", "MainPID", UNITS[2])
         resident = int(re.search(r"VmRSS:\s+(\d+)", self.world.on("web-1", "cat", f"/proc/{pid}/status")).group(1)) / 1024
         print(f"\nwatchdog: {resident:.1f} MB resident", file=sys.stderr)
         if "release" in suite.BINARY:
             self.assertLess(resident, 15, "MB")
+        self.change(lambda text: text, interval=60)
+        self.ended(self.world.run("install", "--servers", "web-1"), 0)
+        self.until("it has looked", lambda: self.state("web-1").get("at", 0) > began)
+        time.sleep(2)
+        pid = self.world.on("web-1", "systemctl", "show", "-P", "MainPID", UNITS[2])
+        ticks = lambda: sum(int(n) for n in self.world.on("web-1", "cat", f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[11:15])
+        before = ticks()
+        time.sleep(20)
+        self.assertLessEqual(ticks() - before, 2, "hundredths of a second in 20 s: 0.1 % of a core")
+        self.change(lambda text: text)
+        self.ended(self.world.run("install", "--servers", "web-1"), 0)
 
     def test_03_a_killed_container_comes_back_after_four_failed_looks(self):
         since = self.clock("web-1")

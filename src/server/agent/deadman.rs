@@ -82,7 +82,8 @@ impl Site {
             }
         }
         self.wait_until_verified(&current, awake).await?;
-        if self.record.drained {
+        // Where an engine was restarted in the middle of a deploy, the flag may be there although the deploy's record knows of none.
+        if self.record.drained || self.is_drained(false) {
             self.flip(false).await?;
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;

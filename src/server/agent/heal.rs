@@ -159,6 +159,15 @@ impl Site {
         crate::server::publish::check_files(&self.layout, release).err().map(|failure| failure.message)
     }
 
+    /// Health is made to fail, and neither the record nor an absence says why.
+    pub(in crate::server) fn unexplained(&self) -> Option<String> {
+        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained);
+        let explained = recorded || !matches!(self.absence(), Ok(None));
+        (!explained && self.is_drained(false)).then(|| {
+            "health is made to fail, and nobody wrote down why; who wants that says `handover drain`".to_owned()
+        })
+    }
+
     /// What a release is.
     pub(in crate::server) fn manifest(&self, release: &ReleaseId) -> Result<Manifest, Failure> {
         crate::server::publish::read_release(&self.layout, release)

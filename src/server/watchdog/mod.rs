@@ -237,6 +237,9 @@ impl Dog {
         if let Some(drift) = self.drift() {
             said.what = format!("{}; {drift}, and only a deploy mends it", said.what);
         }
+        if let (Outcome::Watched, Some(what)) = (outcome, self.site.unexplained()) {
+            said.what = format!("{}; {what}", said.what);
+        }
         said.services = self.services(verdicts);
         said.logs = std::mem::take(&mut self.logs);
         if let Outcome::Healed(services, done) = outcome {
