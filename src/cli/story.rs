@@ -86,7 +86,7 @@ async fn all(args: &RehearseArgs, reporter: &Reporter) -> Result<Vec<Played>, Pr
     for act in Act::ALL {
         reporter.note(&format!("{} ...", act.name()));
         let one = tokio::select! {
-            one = Box::pin(play(act, args)) => one?,
+            one = Box::pin(play(act, args, reporter)) => one?,
             () = signals.first() => return Err(signals.name(Problem::new(Exit::Interrupted, "interrupted"))),
         };
         reporter.note(&format!("{}: {} lost, {}", act.name(), one.lost(), one.left()));
@@ -95,13 +95,14 @@ async fn all(args: &RehearseArgs, reporter: &Reporter) -> Result<Vec<Played>, Pr
     Ok(played)
 }
 
-async fn play(act: Act, args: &RehearseArgs) -> Result<Played, Problem> {
+async fn play(act: Act, args: &RehearseArgs, reporter: &Reporter) -> Result<Played, Problem> {
     let failed = |error: anyhow::Error| {
         Problem::new(Exit::Failed, format!("{}: {error:#}", act.name())).hint("a lower --speed may help")
     };
     let options = LabOptions { speed: act.speed(args.speed), seed: args.seed, ..LabOptions::default() };
     let lab = Box::pin(Lab::start(&act.fleet().map_err(failed)?, options)).await.map_err(failed)?;
     let clock = lab.clock();
+    reporter.take(Line::new(clock.now(), lab.event()));
     let probers = probers(&lab).map_err(failed)?;
     clock.sleep(BASELINE).await;
     let baselines: Vec<Requests> = probers.iter().map(Prober::mark).collect();

@@ -156,8 +156,8 @@ impl<'a> Maker<'a> {
         let by = &self.fleet.drain.by;
         if !by.facts().survives_restart && !targets.is_empty() {
             self.warnings.push(format!(
-                "{name}: drain.by = \"{}\" dies with the app's processes: a restart or a reboot lets it in again, until \
-                 it is drained anew; with \"file\" it stays out",
+                "{name}: drain.by = \"{}\" dies with the app's processes: a restart of them lets it in again, until it is \
+                 drained anew (after a reboot bootstrap does that, once they run); with \"file\" it stays out",
                 by.word()
             ));
         }
