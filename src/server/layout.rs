@@ -2,6 +2,8 @@
 //!
 //! Whatever is read here was written whole: beside its place, synced, renamed into it, the folder synced too.
 
+pub mod asleep;
+
 use crate::fleet::model::{Fleet, ReleaseId};
 use crate::fleet::release::{DEFINITION, MANIFEST};
 use rustix::fs::{Mode, OFlags, openat};
