@@ -111,6 +111,11 @@ impl Hold {
         self.asked = Some(now);
     }
 
+    /// The backend cannot come: whoever waits is told, and waits no longer.
+    pub(super) fn send_away(&mut self) -> BTreeSet<Ticket> {
+        std::mem::take(&mut self.waiting)
+    }
+
     /// Whoever had this ticket waits no longer. Tells whether it still waited.
     pub(super) fn leave(&mut self, ticket: Ticket) -> bool {
         self.waiting.remove(&ticket)

@@ -1,0 +1,1 @@
+//! A night in virtual time.

@@ -1,0 +1,3 @@
+//! A backend that nobody needs is off: decided by a plain machine, carried out through the Docker Engine API.
+
+pub(super) mod machine;
