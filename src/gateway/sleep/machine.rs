@@ -479,7 +479,9 @@ impl Sleep {
     /// Time went by.
     pub(in crate::gateway) fn tick(&mut self, now: Instant) {
         match self.state {
-            State::Awake { .. } if self.may_drain() && self.due().is_some_and(|due| now >= due.max(self.not_before)) => {
+            State::Awake { .. }
+                if self.may_drain() && self.due().is_some_and(|due| now >= due.max(self.not_before)) =>
+            {
                 self.drain(now);
             }
             State::Waking(Wait::Work { look }) if now >= look => {

@@ -172,7 +172,9 @@ impl World {
     fn run(&mut self, call: Call) {
         let kind = std::mem::discriminant(&call);
         let twice = matches!(call, Call::Stop { .. } | Call::Start { .. })
-            && self.calls.iter().any(|other| matches!(other, Call::Stop { .. } | Call::Start { .. }) && std::mem::discriminant(other) == kind);
+            && self.calls.iter().any(|other| {
+                matches!(other, Call::Stop { .. } | Call::Start { .. }) && std::mem::discriminant(other) == kind
+            });
         self.judge(!twice, "the same call twice at a time");
         self.calls.push(call);
     }
@@ -204,7 +206,8 @@ impl World {
                 Effect::Clear => self.written = Written::Nothing,
                 Effect::Tell(_) => {
                     let away = self.gate.send_away();
-                    let told: Vec<u64> = self.with(|client| matches!(client, Client::Waits(ticket) if away.contains(&ticket)));
+                    let told: Vec<u64> =
+                        self.with(|client| matches!(client, Client::Waits(ticket) if away.contains(&ticket)));
                     self.judge(told.len() == away.len(), "somebody waits whom nobody knows");
                     for id in told {
                         self.tally.told += 1;
@@ -299,7 +302,11 @@ impl World {
                 if self.planned && !begun || self.dice.roll(10) == 0 {
                     self.sleep().stopped(turn, Stopped::NotBegun("held".to_owned()), now);
                 } else if self.sleep().commit(turn, now) {
-                    let here = self.clients.values().filter(|client| matches!(client, Client::Unanswered | Client::Going(_))).count();
+                    let here = self
+                        .clients
+                        .values()
+                        .filter(|client| matches!(client, Client::Unanswered | Client::Going(_)))
+                        .count();
                     self.judge(here == 0 || self.stopping, "a stop while somebody has no answer");
                     self.tally.stops += 1;
                     self.stopping = true;
@@ -525,9 +532,8 @@ fn whatever_happens_in_whatever_order_the_promises_hold() {
     let schedules = number("HANDOVER_SCHEDULES").unwrap_or(100_000);
     let half = schedules / 2;
     let [one, other] = std::thread::scope(|scope| {
-        let parts = [0..half, half..schedules].map(|seeds| {
-            scope.spawn(move || seeds.map(|seed| play(seed, false)).fold(Tally::default(), Tally::and))
-        });
+        let parts = [0..half, half..schedules]
+            .map(|seeds| scope.spawn(move || seeds.map(|seed| play(seed, false)).fold(Tally::default(), Tally::and)));
         parts.map(|part| part.join().unwrap_or_else(|why| std::panic::resume_unwind(why)))
     });
     let sum = one.and(other);
