@@ -113,7 +113,10 @@ impl Hold {
 
     /// The backend cannot come: whoever waits is told, and waits no longer.
     pub(super) fn send_away(&mut self) -> BTreeSet<Ticket> {
-        std::mem::take(&mut self.waiting)
+        let away = std::mem::take(&mut self.waiting);
+        // Each of them is finished once it noticed.
+        self.under_way += away.len();
+        away
     }
 
     /// Whoever had this ticket waits no longer. Tells whether it still waited.

@@ -1,6 +1,9 @@
 //! What is counted, and how Prometheus reads it: every series is there from the start, labels are configured names only, and a
 //! gauge moves by guards alone, so that whatever ends a request also takes it off.
 
+mod sleep;
+
+pub(super) use sleep::{SleepFigures, word};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +33,8 @@ pub(super) enum Outcome {
     HoldEnded,
     /// Too many were held.
     HoldFull,
+    /// The backend could not be started.
+    WakeFailed,
     /// A browser was shown the waiting page.
     WaitingPage,
     /// The gateway said no: not allowed, too long, malformed.
@@ -37,7 +42,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Served,
         Self::AppError,
         Self::CutShort,
@@ -47,6 +52,7 @@ impl Outcome {
         Self::TimedOut,
         Self::HoldEnded,
         Self::HoldFull,
+        Self::WakeFailed,
         Self::WaitingPage,
         Self::Refused,
     ];
@@ -63,6 +69,7 @@ impl Outcome {
             Self::TimedOut => "timed_out",
             Self::HoldEnded => "hold_ended",
             Self::HoldFull => "hold_full",
+            Self::WakeFailed => "wake_failed",
             Self::WaitingPage => "waiting_page",
             Self::Refused => "refused",
         }
@@ -198,6 +205,8 @@ pub(super) struct HostMetrics {
     outcomes: [AtomicU64; Outcome::ALL.len()],
     pub(super) took: Histogram,
     pub(super) waited: Histogram,
+    /// Where its backend may sleep.
+    pub(super) sleep: Mutex<Option<SleepFigures>>,
 }
 
 impl HostMetrics {
@@ -225,7 +234,7 @@ pub(super) struct Metrics {
 pub(super) type Row = (&'static str, &'static str, &'static str, &'static str);
 
 /// Every metric there is; `docs/gateway.md` shows this table.
-pub(super) const TABLE: [Row; 14] = [
+pub(super) const TABLE: [Row; 20] = [
     (
         "handover_gateway_in_flight",
         "gauge",
@@ -250,6 +259,37 @@ pub(super) const TABLE: [Row; 14] = [
         "From a request's head until its answer was out, waiting included.",
     ),
     ("handover_gateway_held_seconds", "histogram", "host", "How long requests waited that did wait."),
+    ("handover_gateway_sleep_state", "gauge", "host, state", "1 for how a backend that may sleep stands."),
+    (
+        "handover_gateway_wake_wanted",
+        "gauge",
+        "host",
+        "1 while somebody waits for a backend that is off, and two minutes longer: no scrape misses it.",
+    ),
+    (
+        "handover_gateway_sleep_overdue_seconds",
+        "gauge",
+        "host",
+        "How long a backend is awake although nobody needed it for the whole quiet window.",
+    ),
+    (
+        "handover_gateway_wakes_total",
+        "counter",
+        "host, result",
+        "Wakes that came to an accepted connection, and that failed.",
+    ),
+    (
+        "handover_gateway_wake_part_seconds_total",
+        "counter",
+        "host, part",
+        "How long wakes took: until the call, until the containers ran, until they accepted, until the first answer.",
+    ),
+    (
+        "handover_gateway_sleeps_total",
+        "counter",
+        "host, result",
+        "Sleeps that came to be, and that were due and did not.",
+    ),
     (
         "handover_gateway_turned_away_total",
         "counter",
@@ -284,6 +324,7 @@ impl Metrics {
             outcomes: Default::default(),
             took: Histogram::default(),
             waited: Histogram::default(),
+            sleep: Mutex::new(None),
         });
         hosts.push(Arc::clone(&host));
         host
@@ -353,12 +394,16 @@ impl HostMetrics {
             "probes_total" => i64::try_from(self.probes.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
             "request_seconds" => return self.took.write(name, host, page),
             "held_seconds" => return self.waited.write(name, host, page),
-            _ => {
+            "requests_total" => {
                 for outcome in Outcome::ALL {
                     let count = self.outcomes[outcome as usize].load(Ordering::Relaxed);
                     let _ = writeln!(page, "{name}{{host=\"{host}\",outcome=\"{}\"}} {count}", outcome.word());
                 }
                 return;
+            }
+            _ => {
+                let sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+                return sleep.iter().for_each(|sleep| sleep.write(name, short, host, page));
             }
         };
         let _ = writeln!(page, "{name}{{host=\"{host}\"}} {value}");

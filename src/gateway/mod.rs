@@ -18,6 +18,7 @@ mod gate;
 mod h1;
 mod h2_back;
 mod h2_front;
+mod here;
 mod hold;
 mod line;
 mod listen;
@@ -40,3 +41,4 @@ mod worker;
 
 pub use reload::Files;
 pub use run::{Start, check, run};
+pub use sleep::{Ask, Entry, FORMAT as ASK_FORMAT, HostSays, Says, ServerLock, What, entries};

@@ -6,6 +6,7 @@
 use super::answer::Answer;
 use super::fields::Origin;
 use super::h1::head::RequestHead;
+use super::metrics::word;
 use super::site::{Shared, Site, Standing};
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{Method, StatusCode};
@@ -45,7 +46,13 @@ pub(super) fn probe(
     }
     let host = standing.host();
     let allowed = host.spec.allow.as_ref().is_none_or(|allow| allow.iter().any(|network| network.holds(origin.client)));
-    let backend = if standing.is_absent() { "absent" } else { "not known to be absent" };
+    let sleep = standing.sleeping(|sleep| word(sleep.state()));
+    let backend = match sleep {
+        Some("asleep") => "asleep, would wake",
+        Some(state) if state != "awake" => state,
+        _ if standing.is_absent() => "absent",
+        _ => "not known to be absent",
+    };
     let verdict = json!({
         "host": host.spec.name.as_str(),
         "tls": origin.tls,

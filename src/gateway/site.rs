@@ -1,8 +1,14 @@
 //! What the configuration says, made ready to serve: hosts by name, what their files hold, the queues and numbers that outlive a
 //! reload.
 
-use super::hold::{Arrival, Hold, Phase, Ticket};
+use super::gate::{Gate, Turn};
+use super::here::{Here, Let};
+use super::hold::{Phase, Ticket};
 use super::metrics::{HostMetrics, Metrics};
+use super::sleep::{
+    self,
+    machine::{Entered, Sleep},
+};
 use super::tls;
 use crate::fleet::model::{GatewaySpec, HostName, HostSpec};
 use bytes::Bytes;
@@ -11,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 /// A host as it is configured now, with what its files hold.
@@ -21,6 +27,8 @@ pub(super) struct Host {
     /// How its backend's TLS is spoken.
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) waiting_page: Option<Bytes>,
+    /// Its sleep as it begins, where it may sleep.
+    sleep: Mutex<Option<Sleep>>,
 }
 
 /// What of a host outlives a reload.
@@ -32,13 +40,26 @@ pub(super) struct Standing {
     began: Instant,
     /// When the backend last answered anything, in milliseconds since `began`.
     answered: AtomicU64,
+    /// When a byte was last carried for somebody, the same way.
+    moved: AtomicU64,
+    /// Something is to be done for its sleep.
+    pub(super) nudge: Notify,
 }
 
 #[derive(Debug)]
 struct Queue {
-    hold: Hold,
-    wakers: HashMap<Ticket, oneshot::Sender<()>>,
+    gate: Gate,
+    wakers: HashMap<Ticket, oneshot::Sender<Told>>,
     watched: bool,
+}
+
+/// What somebody who waits is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Go.
+    Go,
+    /// The backend cannot be started; not before that.
+    No(Duration),
 }
 
 /// What somebody who found nobody is to do.
@@ -48,6 +69,8 @@ pub(super) enum Place {
     /// Wait for this.
     Wait(Waiting),
     Full,
+    /// The backend cannot be started; not before that.
+    No(Duration),
 }
 
 /// A place in the queue, given up when it is dropped.
@@ -55,7 +78,7 @@ pub(super) enum Place {
 pub(super) struct Waiting {
     standing: Arc<Standing>,
     pub(super) ticket: Ticket,
-    pub(super) released: oneshot::Receiver<()>,
+    pub(super) released: oneshot::Receiver<Told>,
     /// Its release was noticed: whoever has that says when it is finished.
     goes: bool,
 }
@@ -66,7 +89,7 @@ pub(super) struct Going(Arc<Standing>);
 
 impl Drop for Going {
     fn drop(&mut self) {
-        self.0.queue().hold.finished();
+        self.0.queue().gate.hold.finished();
     }
 }
 
@@ -79,7 +102,7 @@ impl Waiting {
 
     /// Its time is over; it goes all the same where the backend is there by now.
     pub(super) fn hurry(&self) -> bool {
-        self.standing.queue().hold.hurry(self.ticket)
+        self.standing.queue().gate.hurry(self.ticket)
     }
 }
 
@@ -87,8 +110,8 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let mut queue = self.standing.queue();
         // Released in the moment in which its client was found to be gone: nobody else would say that it is finished.
-        if !queue.hold.leave(self.ticket) && !self.goes {
-            queue.hold.finished();
+        if !queue.gate.hold.leave(self.ticket) && !self.goes {
+            queue.gate.hold.finished();
         }
         queue.wakers.remove(&self.ticket);
     }
@@ -96,12 +119,27 @@ impl Drop for Waiting {
 
 impl Standing {
     fn new(host: Host, metrics: &Metrics) -> Self {
-        Self {
+        let standing = Self {
             metrics: metrics.host(host.spec.name.as_str()),
             host: RwLock::new(Arc::new(host)),
-            queue: Mutex::new(Queue { hold: Hold::new(), wakers: HashMap::new(), watched: false }),
+            queue: Mutex::new(Queue { gate: Gate::new(), wakers: HashMap::new(), watched: false }),
             began: Instant::now(),
             answered: AtomicU64::new(u64::MAX),
+            moved: AtomicU64::new(0),
+            nudge: Notify::new(),
+        };
+        standing.begin_sleep();
+        standing
+    }
+
+    /// A host that may sleep and did not is looked at from now on; one that did goes on as it is, by the numbers of now.
+    fn begin_sleep(&self) {
+        let host = self.host();
+        let Some(sleep) = host.sleep.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let mut queue = self.queue();
+        match &mut queue.gate.sleep {
+            Some(known) => known.obey(sleep.rules()),
+            None => queue.gate.sleep = Some(sleep),
         }
     }
 
@@ -111,6 +149,7 @@ impl Standing {
 
     fn replace(&self, host: Host) {
         *self.host.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(host);
+        self.begin_sleep();
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -120,23 +159,94 @@ impl Standing {
     /// A request arrives.
     pub(super) fn arrive(self: &Arc<Self>, now: Instant, limit: usize) -> Place {
         let mut queue = self.queue();
-        let arrival = queue.hold.arrive(now, limit);
-        self.place(&mut queue, arrival)
+        let turn = queue.gate.arrive(now, limit);
+        self.place(&mut queue, turn)
     }
 
     /// A request that went found nobody.
     pub(super) fn turned_away(self: &Arc<Self>, now: Instant, ticket: Option<Ticket>, limit: usize) -> Place {
         self.metrics.absent.store(1, Ordering::Relaxed);
         let mut queue = self.queue();
-        let arrival = queue.hold.turned_away(now, ticket, limit);
-        self.place(&mut queue, arrival)
+        let turn = queue.gate.turned_away(now, ticket, limit);
+        if queue.gate.sleep.is_some() {
+            self.nudge.notify_one();
+        }
+        self.place(&mut queue, turn)
     }
 
-    fn place(self: &Arc<Self>, queue: &mut Queue, arrival: Arrival) -> Place {
-        match arrival {
-            Arrival::Go => Place::Go,
-            Arrival::Full => Place::Full,
-            Arrival::Wait(ticket) => {
+    /// A request begins.
+    pub(super) fn enter(self: &Arc<Self>, now: Instant) -> Let {
+        let mut queue = self.queue();
+        let sleeps = queue.gate.sleep.is_some();
+        let entered = queue.gate.enter(now);
+        drop(queue);
+        if entered != Entered::Go {
+            self.nudge.notify_one();
+        }
+        let here = sleeps.then(|| Here::new(Arc::clone(self)));
+        match entered {
+            Entered::Go | Entered::Wait => Let::In(here),
+            Entered::No(after) => Let::No(after),
+        }
+    }
+
+    /// Somebody's answer began.
+    pub(super) fn is_answered(&self, now: Instant) {
+        self.moved(now);
+        self.sleeping(|sleep| sleep.answered(now));
+    }
+
+    /// Somebody who was here left.
+    pub(super) fn left(&self, answered: bool, now: Instant) {
+        self.sleeping(|sleep| sleep.left(answered, now));
+    }
+
+    /// A byte was carried for somebody.
+    pub(super) fn moved(&self, now: Instant) {
+        self.moved.fetch_max(self.since_began(now), Ordering::Relaxed);
+    }
+
+    /// Something with its sleep, if it sleeps; what that leads to is done soon.
+    pub(super) fn sleeping<T>(&self, what: impl FnOnce(&mut Sleep) -> T) -> Option<T> {
+        let mut queue = self.queue();
+        let sleep = queue.gate.sleep.as_mut()?;
+        sleep.moved(self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed)));
+        let done = what(sleep);
+        let waits = sleep.is_waiting_to_be_done();
+        drop(queue);
+        if waits {
+            self.nudge.notify_one();
+        }
+        Some(done)
+    }
+
+    /// How it sleeps from now on; `None` ends that.
+    pub(super) fn sleep_by(&self, sleep: Option<Sleep>) {
+        self.queue().gate.sleep = sleep;
+        self.nudge.notify_one();
+    }
+
+    /// Whoever waits is told that the backend cannot be started.
+    pub(super) fn send_away(&self, after: Duration) {
+        let mut queue = self.queue();
+        for ticket in queue.gate.send_away() {
+            if let Some(waker) = queue.wakers.remove(&ticket) {
+                let _ = waker.send(Told::No(after));
+            }
+        }
+    }
+
+    /// Whether somebody looks for the backend.
+    pub(super) fn is_watched(&self) -> bool {
+        self.queue().watched
+    }
+
+    fn place(self: &Arc<Self>, queue: &mut Queue, turn: Turn) -> Place {
+        match turn {
+            Turn::Go => Place::Go,
+            Turn::Full => Place::Full,
+            Turn::Failed(after) => Place::No(after),
+            Turn::Wait(ticket) => {
                 let (sender, released) = oneshot::channel();
                 queue.wakers.insert(ticket, sender);
                 Place::Wait(Waiting { standing: Arc::clone(self), ticket, released, goes: false })
@@ -146,37 +256,41 @@ impl Standing {
 
     /// Somebody is shown that the backend is absent, and waits elsewhere.
     pub(super) fn asked(&self, now: Instant) {
-        self.queue().hold.asked(now);
+        self.queue().gate.hold.asked(now);
     }
 
     /// Whether the backend is known to be absent.
     pub(super) fn is_absent(&self) -> bool {
-        self.queue().hold.phase() != Phase::Open
+        self.queue().gate.is_shut()
     }
 
     /// Whether somebody must begin to watch the backend; whoever is told so does.
     pub(super) fn needs_watching(&self, now: Instant) -> bool {
         let mut queue = self.queue();
-        let needed = !queue.watched && queue.hold.is_watched(now);
+        let needed = !queue.watched && queue.gate.hold.is_watched(now);
         queue.watched |= needed;
         needed
     }
 
     /// The backend accepted a connection.
     pub(super) fn accepted(&self, now: Instant) {
-        self.queue().hold.accepted(now);
+        let mut queue = self.queue();
+        queue.gate.accepted(now);
+        if queue.gate.sleep.is_some() {
+            self.nudge.notify_one();
+        }
     }
 
     /// Lets go who may go, and tells whether the watch is over.
     pub(super) fn release(&self, now: Instant) -> bool {
         let mut queue = self.queue();
-        for ticket in queue.hold.release(now) {
+        for ticket in queue.gate.release(now) {
             if let Some(waker) = queue.wakers.remove(&ticket) {
                 // Whoever has a ticket listens: it leaves the queue before it stops.
-                let _ = waker.send(());
+                let _ = waker.send(Told::Go);
             }
         }
-        let over = !queue.hold.is_watched(now);
+        let over = !queue.gate.hold.is_watched(now);
         if over {
             queue.watched = false;
             self.metrics.absent.store(0, Ordering::Relaxed);
@@ -186,12 +300,12 @@ impl Standing {
 
     /// Whether it is letting go right now.
     pub(super) fn is_releasing(&self) -> bool {
-        matches!(self.queue().hold.phase(), Phase::Releasing { .. })
+        matches!(self.queue().gate.hold.phase(), Phase::Releasing { .. })
     }
 
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
-        self.queue().hold.len()
+        self.queue().gate.hold.len()
     }
 
     /// The backend answered.
@@ -247,6 +361,8 @@ pub(super) struct Shared {
     drained: RwLock<Vec<String>>,
     /// Whether and why nothing new is taken any more.
     pub(super) leaving: watch::Sender<Leaving>,
+    /// Another configuration is used.
+    pub(super) reloaded: watch::Sender<u64>,
 }
 
 /// A configuration whose files were read, before anything of it is used.
@@ -285,7 +401,11 @@ pub(super) fn prepare(spec: GatewaySpec) -> Result<Prepared, Vec<String>> {
                 None
             }
         });
-        hosts.push(Host { spec: host.clone(), tls, waiting_page });
+        let sleep = Mutex::new(sleep::begin(spec.sleep.as_ref(), host).unwrap_or_else(|why| {
+            wrong.push(why);
+            None
+        }));
+        hosts.push(Host { spec: host.clone(), tls, waiting_page, sleep });
     }
     let tls = if spec.listen_tls.is_empty() {
         None
@@ -305,6 +425,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             drained: RwLock::new(Vec::new()),
             leaving: watch::Sender::new(Leaving::No),
+            reloaded: watch::Sender::new(0),
         }
     }
 
@@ -316,6 +437,8 @@ impl Shared {
     pub(super) fn replace(&self, prepared: Prepared) {
         let mut site = self.site.write().unwrap_or_else(PoisonError::into_inner);
         *site = Arc::new(assemble(prepared, &site.hosts, &self.metrics));
+        drop(site);
+        self.reloaded.send_modify(|count| *count += 1);
     }
 
     /// Looks whether the drain files are there.

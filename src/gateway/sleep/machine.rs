@@ -235,6 +235,14 @@ impl Sleep {
         std::mem::take(&mut self.effects)
     }
 
+    pub(in crate::gateway) fn is_waiting_to_be_done(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    pub(in crate::gateway) fn rules(&self) -> Rules {
+        self.rules.clone()
+    }
+
     /// Other numbers from now on.
     pub(in crate::gateway) fn obey(&mut self, rules: Rules) {
         self.rules = rules;
@@ -365,7 +373,8 @@ impl Sleep {
 
     /// The call returned.
     pub(in crate::gateway) fn started(&mut self, turn: u64, result: Result<(), String>, now: Instant) {
-        self.call_ended();
+        self.starting = false;
+        self.follow();
         if turn != self.turn || self.state != State::Waking(Wait::Call) {
             return;
         }
@@ -389,7 +398,8 @@ impl Sleep {
 
     /// The call was not made: somebody else works here.
     pub(in crate::gateway) fn deferred(&mut self, turn: u64, now: Instant) {
-        self.call_ended();
+        self.starting = false;
+        self.follow();
         if turn == self.turn && self.state == State::Waking(Wait::Call) {
             self.state = State::Waking(Wait::Work { look: now + DEFERRED });
             self.epoch += 1;
@@ -410,6 +420,7 @@ impl Sleep {
     /// A stop ended.
     pub(in crate::gateway) fn stopped(&mut self, turn: u64, ended: Stopped, now: Instant) {
         self.stopping = false;
+        self.follow();
         if turn != self.turn {
             return;
         }

@@ -119,7 +119,10 @@ mod tests {
             container("consumer", "db:service_started:false"),
             container("mcp", "cms:service_started:false,gone:service_started:false"),
         ];
-        assert_eq!(layers(&all, &["cms".into()]), [["db"], ["migrate"], ["cms"]].map(|layer| layer.map(str::to_owned).to_vec()));
+        assert_eq!(
+            layers(&all, &["cms".into()]),
+            [["db"], ["migrate"], ["cms"]].map(|layer| layer.map(str::to_owned).to_vec())
+        );
         assert_eq!(layers(&all, &["mcp".into(), "cms".into()]).concat(), ["db", "migrate", "cms", "mcp"]);
         assert_eq!(wanted(&all, "db"), Wants::Healthy);
         assert_eq!(wanted(&all, "migrate"), Wants::Completed);

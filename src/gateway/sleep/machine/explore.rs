@@ -227,7 +227,9 @@ impl World {
     fn leave(&mut self, id: u64) {
         let client = self.clients.remove(&id).expect("there");
         if let Client::Waits(ticket) = client {
-            self.gate.hold.leave(ticket);
+            if !self.gate.hold.leave(ticket) {
+                self.gate.hold.finished();
+            }
         }
         let now = self.now;
         self.sleep().left(client == Client::Open, now);

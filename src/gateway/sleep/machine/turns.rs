@@ -94,7 +94,7 @@ impl Sleep {
 
     /// One call after the other: an engine that is slow is not asked twice.
     pub(super) fn call(&mut self, force: bool) {
-        if self.starting {
+        if self.starting || self.stopping {
             self.then = Some(force);
             return;
         }
@@ -102,8 +102,8 @@ impl Sleep {
         self.effects.push(Effect::Start { turn: self.turn, force });
     }
 
-    pub(super) fn call_ended(&mut self) {
-        self.starting = false;
+    /// A call of either kind ended.
+    pub(super) fn follow(&mut self) {
         if let (Some(force), State::Waking(Wait::Call)) = (self.then.take(), self.state) {
             self.call(force);
         }
