@@ -76,11 +76,18 @@ impl Gate {
         self.hold.turned_away(now, ticket, limit).into()
     }
 
-    /// The backend accepted a connection.
+    /// The backend accepted a connection; while it is woken, that is for its keeper to say.
     pub(super) fn accepted(&mut self, now: Instant) {
-        if self.sleep.as_mut().is_none_or(|sleep| sleep.accepted(now)) {
+        if self.passes() {
+            self.sleep.iter_mut().for_each(Sleep::recovered);
             self.hold.accepted(now);
         }
+    }
+
+    /// The keeper found that it accepts.
+    pub(super) fn reached(&mut self, now: Instant) {
+        self.sleep.iter_mut().for_each(|sleep| sleep.accepted(now));
+        self.accepted(now);
     }
 
     /// Who goes now.

@@ -236,11 +236,6 @@ impl Standing {
         }
     }
 
-    /// Whether somebody looks for the backend.
-    pub(super) fn is_watched(&self) -> bool {
-        self.queue().watched
-    }
-
     fn place(self: &Arc<Self>, queue: &mut Queue, turn: Turn) -> Place {
         match turn {
             Turn::Go => Place::Go,
@@ -274,11 +269,13 @@ impl Standing {
 
     /// The backend accepted a connection.
     pub(super) fn accepted(&self, now: Instant) {
-        let mut queue = self.queue();
-        queue.gate.accepted(now);
-        if queue.gate.sleep.is_some() {
-            self.nudge.notify_one();
-        }
+        self.queue().gate.accepted(now);
+    }
+
+    /// Its keeper found that it accepts.
+    pub(super) fn reached(&self, now: Instant) {
+        self.queue().gate.reached(now);
+        self.nudge.notify_one();
     }
 
     /// Lets go who may go, and tells whether the watch is over.

@@ -5,7 +5,9 @@
 
 use super::order::{Container, Wants, depends, layers, wanted};
 use bollard::errors::Error;
-use bollard::models::{ContainerInspectResponse, HealthStatusEnum, RestartPolicyNameEnum};
+use bollard::models::{
+    ContainerInspectResponse, HealthStatusEnum, NetworkSettings, PortBinding, RestartPolicyNameEnum,
+};
 use bollard::query_parameters::{
     EventsOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder, StartContainerOptions,
     StatsOptionsBuilder, StopContainerOptions,
@@ -14,6 +16,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::{Stream, StreamExt as _};
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -228,6 +231,7 @@ fn container(found: ContainerInspectResponse) -> Option<Container> {
     let labels = config.labels.unwrap_or_default();
     let state = found.state.unwrap_or_default();
     let policy = found.host_config.and_then(|host| host.restart_policy).and_then(|policy| policy.name);
+    let ports = found.network_settings.map(published).unwrap_or_default();
     let again = state.restarting.unwrap_or(false);
     let loops = again && found.restart_count.unwrap_or(0) > RESTARTS;
     let running = (state.running.unwrap_or(false) || again) && !loops;
@@ -245,5 +249,21 @@ fn container(found: ContainerInspectResponse) -> Option<Container> {
         exit: if began && !running { state.exit_code } else { None },
         grace: config.stop_timeout.and_then(|seconds| u64::try_from(seconds).ok()).map_or(GRACE, Duration::from_secs),
         always: policy == Some(RestartPolicyNameEnum::ALWAYS),
+        ports,
     })
+}
+
+/// Which ports of this machine lead to which of the container's own.
+fn published(settings: NetworkSettings) -> Vec<(u16, SocketAddr)> {
+    let addresses = settings.networks.unwrap_or_default().into_values().filter_map(|one| one.ip_address);
+    let Some(address) = addresses.filter_map(|text| text.parse::<IpAddr>().ok()).min() else { return Vec::new() };
+    let all = settings.ports.unwrap_or_default();
+    let of = |(inner, outer): (String, Option<Vec<PortBinding>>)| {
+        let inner: Option<u16> = inner.strip_suffix("/tcp").and_then(|port| port.parse().ok());
+        let outer = outer.unwrap_or_default().into_iter();
+        let outer = outer.filter_map(|one| one.host_port).filter_map(|port| port.parse::<u16>().ok());
+        let pairs: Vec<(u16, u16)> = outer.filter_map(|outer| Some((outer, inner?))).collect();
+        pairs
+    };
+    all.into_iter().flat_map(of).map(|(outer, inner)| (outer, SocketAddr::new(address, inner))).collect()
 }

@@ -4,7 +4,7 @@ use super::ask;
 use super::diary::{self, Entry, What};
 use super::docker::Engine;
 use super::lock::{ServerLock, Shared as Lock};
-use super::machine::{Effect, Parts, State};
+use super::machine::{Effect, Parts, State, Wait};
 use super::work::{self, Done, Place, Slept};
 use crate::clock::Clock;
 use crate::event::{GatewayState, Sink};
@@ -14,10 +14,11 @@ use crate::gateway::site::{Shared, Standing};
 use crate::server::layout::asleep;
 use futures_util::StreamExt as _;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// Between two looks at the engine where nothing happens, and where something may at any moment.
 const LOOK: Duration = Duration::from_secs(30);
@@ -101,7 +102,9 @@ struct Keeper {
     looked: Instant,
     looking: bool,
     again: bool,
-    accepting: bool,
+    accepting: Option<AbortHandle>,
+    /// Where the backend itself has its port.
+    inner: Option<SocketAddr>,
     planned: bool,
     slept: Slept,
 }
@@ -118,7 +121,8 @@ impl Keeper {
             looked: Instant::now(),
             looking: false,
             again: false,
-            accepting: false,
+            accepting: None,
+            inner: None,
             planned: false,
             slept: Slept::default(),
         }
@@ -132,6 +136,7 @@ impl Keeper {
                 () = self.standing.nudge.notified() => {}
                 Some(done) = self.work.join_next() => match done {
                     Ok(done) => self.take(done),
+                    Err(error) if error.is_cancelled() => {}
                     // A call that broke says nothing; the next look does.
                     Err(_) => self.look(),
                 },
@@ -180,12 +185,7 @@ impl Keeper {
         if now.saturating_duration_since(self.looked) >= if close { CLOSE } else { LOOK } {
             self.look();
         }
-        let watched =
-            !self.standing.sleeping(|sleep| sleep.awaits_accept()).unwrap_or(false) || self.standing.is_watched();
-        if !watched && !self.accepting {
-            self.accepting = true;
-            self.work.spawn(work::accepts(Arc::clone(&self.standing)));
-        }
+        self.look_for_it(state == State::Waking(Wait::Accept));
         self.show();
         let soon = now + TURN;
         Some(next.map_or(soon, |next| next.clamp(now + Duration::from_millis(1), soon)))
@@ -239,14 +239,26 @@ impl Keeper {
         let Some(spec) = self.standing.host().spec.sleep.clone() else { return };
         let Some(epoch) = self.standing.sleeping(|sleep| sleep.epoch()) else { return };
         self.looking = true;
-        self.work.spawn(work::look(Arc::clone(&self.place), spec, epoch));
+        self.work.spawn(work::look(Arc::clone(&self.place), Arc::clone(&self.standing), spec, epoch));
+    }
+
+    /// While it runs and is not known to accept, somebody looks.
+    fn look_for_it(&mut self, needed: bool) {
+        if !needed {
+            if let Some(looks) = self.accepting.take() {
+                looks.abort();
+            }
+        } else if self.accepting.is_none() {
+            self.accepting = Some(self.work.spawn(work::accepts(Arc::clone(&self.standing), self.inner)));
+        }
     }
 
     fn take(&mut self, done: Done) {
         let now = Instant::now();
         match done {
-            Done::Looked(epoch, seen) => {
+            Done::Looked(epoch, seen, inner) => {
                 self.looking = false;
+                self.inner = inner;
                 self.planned = seen.is_some_and(|seen| seen.planned);
                 let waiting = self.standing.waiting();
                 self.standing.sleeping(|sleep| sleep.saw(epoch, seen, waiting, now));
@@ -256,16 +268,17 @@ impl Keeper {
                 }
             }
             Done::Deferred(turn) => drop(self.standing.sleeping(|sleep| sleep.deferred(turn, now))),
-            Done::Started(turn, result) => drop(self.standing.sleeping(|sleep| sleep.started(turn, result, now))),
+            Done::Started(turn, result) => {
+                self.inner = result.as_ref().ok().copied().flatten();
+                self.standing.sleeping(|sleep| sleep.started(turn, result.map(drop), now));
+            }
             Done::Stopped(turn, ended, slept) => {
                 self.slept = slept;
                 self.standing.sleeping(|sleep| sleep.stopped(turn, ended, now));
             }
-            Done::Accepts(yes) => {
-                self.accepting = false;
-                if yes {
-                    self.standing.accepted(now);
-                }
+            Done::Accepts => {
+                self.accepting = None;
+                self.standing.reached(now);
             }
         }
     }

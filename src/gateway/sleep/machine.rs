@@ -273,9 +273,9 @@ impl Sleep {
         self.unanswered + self.open
     }
 
-    /// Whether somebody else must look if it accepts: nobody waits, so nobody watches.
+    /// Whether it runs and is not known to accept.
     pub(in crate::gateway) fn awaits_accept(&self) -> bool {
-        matches!(self.state, State::Waking(Wait::Call | Wait::Accept))
+        self.state == State::Waking(Wait::Accept)
     }
 
     fn turn_to(&mut self, state: State, now: Instant) {
@@ -355,8 +355,13 @@ impl Sleep {
         }
     }
 
-    /// A connection was accepted. Tells whether who waits may go.
-    pub(in crate::gateway) fn accepted(&mut self, now: Instant) -> bool {
+    /// Who was refused a connection is not any more.
+    pub(in crate::gateway) fn recovered(&mut self) {
+        self.refused = false;
+    }
+
+    /// It accepts connections.
+    pub(in crate::gateway) fn accepted(&mut self, now: Instant) {
         if self.awaits_accept() {
             if let Some(wake) = &mut self.wake {
                 wake.accepted = Some(now);
@@ -367,8 +372,6 @@ impl Sleep {
                 self.woke(None);
             }
         }
-        self.refused &= !self.passes();
-        self.passes()
     }
 
     /// The call returned.

@@ -3,6 +3,7 @@
 //! Pure. A service that others want completed runs once in a release's life: where it ended well it is not run again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What a service wants of one that it depends on.
@@ -27,6 +28,8 @@ pub(super) struct Container {
     pub(super) grace: Duration,
     /// The engine starts it again whatever stopped it.
     pub(super) always: bool,
+    /// Ports of this machine that lead to it, and where it has them itself.
+    pub(super) ports: Vec<(u16, SocketAddr)>,
 }
 
 /// Reads the label `com.docker.compose.depends_on`: `db:service_healthy:false,migrate:service_completed_successfully:false`.
@@ -107,6 +110,7 @@ mod tests {
             exit: None,
             grace: Duration::from_secs(10),
             always: false,
+            ports: Vec::new(),
         }
     }
 

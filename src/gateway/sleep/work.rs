@@ -12,6 +12,7 @@ use crate::fleet::model::{ServiceName, SleepPlace, SleepSpec, show_duration};
 use crate::gateway::site::Standing;
 use crate::server::layout::asleep::{self, Asleep, FORMAT, Off};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,6 +20,11 @@ use tokio::sync::watch;
 
 /// Beyond what a call may take itself.
 const SLACK: Duration = Duration::from_secs(30);
+
+/// How long a connection must last to be one, to a container and through whatever accepts for it.
+const SOON: Duration = Duration::from_millis(5);
+const LASTS: Duration = Duration::from_secs(3);
+const CONNECT: Duration = Duration::from_millis(100);
 
 /// What all keepers of a gateway share.
 pub(super) struct Place {
@@ -34,11 +40,12 @@ pub(super) struct Place {
 /// How a long call ended.
 #[derive(Debug)]
 pub(super) enum Done {
-    Looked(u64, Option<Seen>),
+    Looked(u64, Option<Seen>, Option<SocketAddr>),
     Deferred(u64),
-    Started(u64, Result<(), String>),
+    /// With where the backend itself has the port that requests go to, if that is known.
+    Started(u64, Result<Option<SocketAddr>, String>),
     Stopped(u64, Stopped, Slept),
-    Accepts(bool),
+    Accepts,
 }
 
 /// What is known of containers that were stopped.
@@ -87,8 +94,8 @@ fn names(services: &[ServiceName]) -> Vec<String> {
 }
 
 /// Looks at the engine and at the lock.
-pub(super) async fn look(place: Arc<Place>, spec: SleepSpec, epoch: u64) -> Done {
-    let Ok(all) = place.engine.containers().await else { return Done::Looked(epoch, None) };
+pub(super) async fn look(place: Arc<Place>, standing: Arc<Standing>, spec: SleepSpec, epoch: u64) -> Done {
+    let Ok(all) = place.engine.containers().await else { return Done::Looked(epoch, None, None) };
     // What was to complete and did is not missing.
     let over = |one: &Container| !one.running && one.exit == Some(0) && wanted(&all, &one.service) == Wants::Completed;
     let ours = all.iter().filter(|one| spec.services.iter().any(|name| name.as_str() == one.service) && !over(one));
@@ -98,7 +105,17 @@ pub(super) async fn look(place: Arc<Place>, spec: SleepSpec, epoch: u64) -> Done
         (false, false) => Running::Some,
         (true, _) => Running::None,
     };
-    Done::Looked(epoch, Some(Seen { running, planned: place.lock.is_others() }))
+    let seen = Seen { running, planned: place.lock.is_others() };
+    Done::Looked(epoch, Some(seen), inner(&standing, &all))
+}
+
+/// Where the port that requests go to is in the container itself, where Docker carries it there.
+fn inner(standing: &Standing, all: &[Container]) -> Option<SocketAddr> {
+    let host = standing.host();
+    let backend = &host.spec.backend;
+    let here = backend.host == "localhost" || backend.host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let mut ports = all.iter().filter(|one| one.running).flat_map(|one| &one.ports);
+    ports.find(|(port, _)| here && *port == backend.port).map(|(_, inner)| *inner)
 }
 
 /// Starts the backend; `force`: also while somebody else works here.
@@ -118,7 +135,10 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
         place.tell(GatewayState::Noticed, format!("{host}: that it is woken cannot be written down: {error}"));
     }
     standing.sleeping(|sleep| sleep.calls(turn, Instant::now()));
-    let result = place.engine.start(&names(&spec.services), spec.start).await;
+    let result = match place.engine.start(&names(&spec.services), spec.start).await {
+        Ok(()) => Ok(place.engine.containers().await.ok().and_then(|all| inner(&standing, &all))),
+        Err(why) => Err(why),
+    };
     drop(held);
     Done::Started(turn, result)
 }
@@ -167,22 +187,38 @@ async fn stop_it(
     Ok(Slept { memory, killed })
 }
 
-/// Whether the backend accepts a connection and keeps it for a moment.
-pub(super) async fn accepts(standing: Arc<Standing>) -> Done {
+/// Looks whether the backend accepts connections, until it does or this is given up.
+///
+/// Docker's own proxy accepts for a container that does not listen, and may hold such a connection for a second or more before
+/// it closes it. So the container itself is asked where that can be; where it cannot be reached, a connection must last.
+pub(super) async fn accepts(standing: Arc<Standing>, inner: Option<SocketAddr>) -> Done {
     let host = standing.host();
-    let at = (host.spec.backend.host.as_str(), host.spec.backend.port);
-    let look = async {
-        let stream = tokio::net::TcpStream::connect(at).await.ok()?;
-        let mut byte = [0_u8; 1];
-        // Docker's proxy accepts for whoever does not listen yet, and closes at once.
-        match tokio::time::timeout(Duration::from_millis(5), stream.peek(&mut byte)).await {
-            Err(_) => Some(()),
-            Ok(peeked) => peeked.ok().filter(|count| *count > 0).map(drop),
-        }
-    };
-    let found = tokio::time::timeout(host.spec.connect_timeout, look).await;
-    if found.is_err() || matches!(found, Ok(None)) {
-        tokio::time::sleep(host.spec.connect_interval).await;
+    let pause = host.spec.connect_interval;
+    let outer = (host.spec.backend.host.clone(), host.spec.backend.port);
+    match inner {
+        Some(inner) => tokio::select! {
+            () = until_open(pause, move || open(inner, SOON)) => {}
+            () = until_open(pause, move || open(outer.clone(), LASTS)) => {}
+        },
+        None => until_open(pause, move || open(outer.clone(), SOON)).await,
     }
-    Done::Accepts(matches!(found, Ok(Some(()))))
+    Done::Accepts
+}
+
+async fn until_open<T: Future<Output = bool>>(pause: Duration, look: impl Fn() -> T) {
+    while !look().await {
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Whether a connection is accepted and open for so long.
+async fn open(at: impl tokio::net::ToSocketAddrs, least: Duration) -> bool {
+    // A network that was made just now loses the first packet; the next try is sooner than its repetition.
+    let connected = tokio::time::timeout(CONNECT, tokio::net::TcpStream::connect(at)).await;
+    let Ok(Ok(stream)) = connected else { return false };
+    let mut byte = [0_u8; 1];
+    match tokio::time::timeout(least, stream.peek(&mut byte)).await {
+        Err(_) => true,
+        Ok(peeked) => peeked.is_ok_and(|count| count > 0),
+    }
 }

@@ -285,7 +285,7 @@ impl World {
     fn watch(&mut self) {
         let waits = self.gate.hold.len() > 0 || self.sleep().awaits_accept();
         if waits && self.accepts() {
-            self.gate.accepted(self.now);
+            self.gate.reached(self.now);
             self.obey();
         }
         for ticket in self.gate.release(self.now) {

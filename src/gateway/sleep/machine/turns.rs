@@ -61,8 +61,8 @@ impl Sleep {
 
     pub(super) fn adopt(&mut self, now: Instant) {
         self.wake = None;
-        self.awake(false, now);
-        self.effects.extend([Effect::Clear, Effect::Adopted]);
+        self.turn_to(State::Waking(Wait::Accept), now);
+        self.effects.push(Effect::Adopted);
     }
 
     /// A sleep that was about to begin does not.
