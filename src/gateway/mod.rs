@@ -41,4 +41,6 @@ mod worker;
 
 pub use reload::Files;
 pub use run::{Start, check, run};
-pub use sleep::{Ask, Entry, FORMAT as ASK_FORMAT, HostSays, Says, ServerLock, What, entries};
+pub use sleep::{
+    Ask, Entry, FORMAT as ASK_FORMAT, Gate, HostSays, Report, Says, ServerLock, Verdict, Waking, What, entries,
+};

@@ -10,12 +10,14 @@ mod keeper;
 mod lock;
 pub(super) mod machine;
 mod order;
+mod report;
 mod work;
 
 pub use ask::{Ask, FORMAT, HostSays, Says};
 pub use diary::{Entry, What, entries};
 pub(super) use keeper::keep;
 pub use lock::ServerLock;
+pub use report::{Gate, Report, Verdict, Waking};
 
 use crate::fleet::model::{HostSpec, SleepPlace, SleepSpec};
 use crate::server::layout::asleep::{self, Off};
