@@ -69,9 +69,9 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
 
     key("gateway.host.sleep", "services", Kind::List { form: Form::Service, empty: false }, Required, "[\"cms\"]", "Which services of the project are stopped and started; what they depend on is started too, in order, and never stopped."),
     key("gateway.host.sleep", "stay", Kind::List { form: Form::Service, empty: true }, Default("[]"), "[\"consumer\"]", "Services that must never sleep, so that nobody adds them above; say why in a comment."),
-    key("gateway.host.sleep", "after", Kind::Duration { min: 1000, max: 7 * DAY }, Required, "\"30m\"", "How long nobody must have needed it: from the last request's end, or the last byte of what counts below."),
-    key("gateway.host.sleep", "quiet", Kind::Duration { min: 1000, max: 7 * DAY }, Default("\"10m\""), "\"10m\"", "For how long an answer under way (an event stream) or a tunnel (a WebSocket) counts as use after its last byte. A request without an answer always counts."),
-    key("gateway.host.sleep", "start", Kind::Duration { min: 1000, max: HOUR }, Default("\"45s\""), "\"45s\"", "How long a start may take until a connection is accepted; then it failed, and whoever waits is told."),
+    key("gateway.host.sleep", "after", Kind::Duration { min: 1000, max: DAY }, Required, "\"30m\"", "How long nobody must have needed it: from the last request's end, or the last byte of what counts below."),
+    key("gateway.host.sleep", "quiet", Kind::Duration { min: 1000, max: DAY }, Default("\"10m\""), "\"10m\"", "For how long an answer under way (an event stream) or a tunnel (a WebSocket) counts as use after its last byte. A request without an answer always counts."),
+    key("gateway.host.sleep", "start", Kind::Duration { min: 1000, max: HOUR }, Default("\"40s\""), "\"40s\"", "How long a start may take until a connection is accepted; then it failed, and whoever waits is told."),
     key("gateway.host.sleep", "awake", Kind::Duration { min: 0, max: DAY }, Default("\"1m\""), "\"1m\"", "How long it stays awake after a wake, at least; a backend that ends sooner counts as a failed start."),
     key("gateway.host.sleep", "tries", count(1, 100, "starts"), Default("3"), "3", "After so many failed starts in a row it is left alone for `again`; after fewer for 1s, 2s, 4s and so on."),
     key("gateway.host.sleep", "again", Kind::Duration { min: 1000, max: DAY }, Default("\"5m\""), "\"5m\"", "For how long requests are then answered 503 at once instead of starting it again."),
