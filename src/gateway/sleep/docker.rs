@@ -10,7 +10,7 @@ use bollard::models::{
 };
 use bollard::query_parameters::{
     EventsOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder, StartContainerOptions,
-    StatsOptionsBuilder, StopContainerOptions,
+    StatsOptionsBuilder, StopContainerOptions, TopOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::future::{join_all, try_join_all};
@@ -202,18 +202,13 @@ impl Engine {
         let looks = containers.iter().filter(|one| one.running).map(|one| {
             let client = client.clone();
             async move {
-                let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
-                let mut stats = Box::pin(client.stats(&one.id, Some(options)));
-                let found = tokio::time::timeout(LOOK, stats.next()).await.ok().flatten()?.ok()?.memory_stats?;
-                // What the kernel would give back at once is nobody's.
-                let cache = found.stats.and_then(|stats| {
-                    let of = |name| stats.get(name).copied();
-                    of("inactive_file").or_else(|| of("total_inactive_file"))
-                });
-                Some(found.usage?.saturating_sub(cache.unwrap_or(0)))
+                match charged(&client, &one.id).await {
+                    Some(bytes) => bytes,
+                    None => resident(&client, &one.id).await.unwrap_or(0),
+                }
             }
         });
-        join_all(looks).await.into_iter().flatten().sum()
+        join_all(looks).await.into_iter().sum()
     }
 
     /// Says whenever something happened to a container of the project, until the engine is gone.
@@ -224,6 +219,27 @@ impl Engine {
         let events = client.events(Some(EventsOptionsBuilder::new().filters(&filters).build()));
         Ok(Box::pin(events.take_while(|event| std::future::ready(event.is_ok())).map(drop)))
     }
+}
+
+/// What its control group is charged for.
+async fn charged(client: &Docker, id: &str) -> Option<u64> {
+    let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
+    let mut stats = Box::pin(client.stats(id, Some(options)));
+    let found = tokio::time::timeout(LOOK, stats.next()).await.ok().flatten()?.ok()?.memory_stats?;
+    // What the kernel would give back at once is nobody's.
+    let cache = found.stats.and_then(|stats| {
+        let of = |name| stats.get(name).copied();
+        of("inactive_file").or_else(|| of("total_inactive_file"))
+    });
+    Some(found.usage?.saturating_sub(cache.unwrap_or(0)))
+}
+
+/// The resident memory of its processes, where the engine has no figures of the group.
+async fn resident(client: &Docker, id: &str) -> Option<u64> {
+    let options = TopOptionsBuilder::new().ps_args("-o pid,rss").build();
+    let found = within(LOOK, client.top_processes(id, Some(options))).await.ok()?;
+    let kib = |row: &Vec<String>| row.last().and_then(|text| text.parse::<u64>().ok());
+    Some(found.processes?.iter().filter_map(kib).sum::<u64>() * 1024)
 }
 
 fn container(found: ContainerInspectResponse) -> Option<Container> {

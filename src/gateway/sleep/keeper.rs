@@ -325,10 +325,14 @@ impl Keeper {
 
     fn fell_asleep(&mut self) {
         self.figures.sleeps[0] += 1;
-        let Slept { memory, killed } = std::mem::take(&mut self.slept);
+        let Slept { memory, killed, always } = std::mem::take(&mut self.slept);
         let mut what = format!("{} sleeps; {} MiB are free", self.name, memory / 1024 / 1024);
         if !killed.is_empty() {
             what.push_str(&format!("; {} did not stop within their grace period and were killed", killed.join(", ")));
+        }
+        if !always.is_empty() {
+            let names = always.join(", ");
+            what.push_str(&format!("; {names} will start when the engine does: write `restart: unless-stopped`"));
         }
         self.place.tell(GatewayState::Slept, what);
         self.note(What::Slept { memory_bytes: memory, killed });

@@ -53,6 +53,8 @@ pub(super) enum Done {
 pub(super) struct Slept {
     pub(super) memory: u64,
     pub(super) killed: Vec<String>,
+    /// Those that the engine starts again when it begins, whatever stopped them.
+    pub(super) always: Vec<String>,
 }
 
 pub(super) fn epoch() -> Duration {
@@ -184,7 +186,8 @@ async fn stop_it(
         place.tell(GatewayState::Noticed, format!("{host}: that it sleeps cannot be written down: {error}"));
     }
     drop(held);
-    Ok(Slept { memory, killed })
+    let always = ours.iter().filter(|one| one.always).map(|one| one.service.clone()).collect();
+    Ok(Slept { memory, killed, always })
 }
 
 /// Looks whether the backend accepts connections, until it does or this is given up.
