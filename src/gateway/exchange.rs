@@ -3,7 +3,7 @@
 
 use super::answer::{Answer, Fault, is_grpc};
 use super::deadline;
-use super::ends::{Front, Piece};
+use super::ends::Front;
 use super::fields::{self, Origin, Upgrade};
 use super::h1::Framing;
 use super::h1::head::{RequestHead, ResponseHead};
@@ -11,7 +11,7 @@ use super::h2_back::H2Back;
 use super::here::{Here, Let};
 use super::line::{Line, Presence};
 use super::metrics::{Active, Counted, Held, HeldInAll, HostMetrics, Outcome, Turned};
-use super::own;
+use super::own::{self, say};
 use super::relay::{Back, Ended, Patience, Relay};
 use super::site::{Going, Host, Place, Site, Standing, Told, Waiting};
 use super::upstream::{NoWay, Wish};
@@ -392,24 +392,5 @@ impl<F: Front> Exchange<'_, F> {
         counting.outcome = fault.outcome();
         say(self.front, fault.answer(grpc)).await;
         After::AsItIs
-    }
-}
-
-/// Sends an answer of the gateway's own.
-pub(super) async fn say<F: Front>(front: &mut F, answer: Answer) {
-    let framing = match answer.body.len() {
-        0 if answer.status == StatusCode::NO_CONTENT => Framing::None,
-        length => Framing::Length(length as u64),
-    };
-    let head = ResponseHead { status: answer.status, headers: answer.headers, framing, keep: true };
-    front.start(head, answer.close);
-    if !answer.body.is_empty() {
-        front.send(Piece::Data(answer.body));
-    }
-    front.send(Piece::End(None));
-    let sent = std::future::poll_fn(|cx| front.poll_flush(cx));
-    // Whoever does not take a line of text is not there.
-    if !matches!(tokio::time::timeout(Duration::from_secs(10), sent).await, Ok(Ok(()))) {
-        front.abort();
     }
 }

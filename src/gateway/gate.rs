@@ -66,12 +66,11 @@ impl Gate {
 
     /// A request that went found nobody.
     pub(super) fn turned_away(&mut self, now: Instant, ticket: Option<Ticket>, limit: usize) -> Turn {
-        match &mut self.sleep {
-            Some(sleep) => match sleep.state() {
-                State::Failed { until } => return Turn::Failed(until.saturating_duration_since(now)),
-                _ => sleep.turned_away(),
-            },
-            None => {}
+        if let Some(sleep) = &mut self.sleep {
+            if let State::Failed { until } = sleep.state() {
+                return Turn::Failed(until.saturating_duration_since(now));
+            }
+            sleep.turned_away();
         }
         self.hold.turned_away(now, ticket, limit).into()
     }

@@ -34,6 +34,7 @@ mod serve_h2;
 mod site;
 mod sleep;
 mod spawn;
+mod standing;
 mod tls;
 mod tunnel;
 mod upstream;

@@ -85,7 +85,7 @@ pub async fn run(start: Start, sink: Arc<dyn Sink>) -> Result<(), Problem> {
     })?;
     let files = files_for_connections();
     let shared = Arc::new(Shared::new(prepared));
-    tokio::spawn(sleep::keep(Arc::clone(&shared), start.lock, Arc::clone(&sink), clock.clone()));
+    tokio::spawn(sleep::keep(Arc::clone(&shared), start.lock, Arc::clone(&sink), clock));
     let (over, ended) = watch::channel(false);
     begin_threads(&spec, &shared, &listeners, files, &ended)?;
     let control =

@@ -83,7 +83,7 @@ fn what_cannot_be_meant_is_refused() {
         ("class =", "sleep = { services = [\"a\", \"a\"], after = \"1h\" }\nclass =", "`a` is put to sleep twice"),
         ("class =", "sleep = { services = [\"a\"], after = \"1h\", stay = [\"a\"] }\nclass =", "`a` sleeps and stays"),
         ("class =", "hold = \"0s\"\nsleep = { services = [\"a\"], after = \"1h\" }\nclass =", "needs `hold`"),
-        ("class =", "sleep = { services = [\"a\"], after = \"30\" }\nclass =", "`gateway.host.sleep.after` must be"),
+        ("class =", "sleep = { services = [\"a\"], after = \"30\" }\nclass =", "`30` has no unit"),
         (
             "[[gateway.host]]\nname = \"CMS",
             "[gateway.sleep]\ndir = \"/o\"\n[[gateway.host]]\nname = \"CMS",

@@ -151,7 +151,10 @@ impl Engine {
             settled(client.start_container(&one.id, None::<StartContainerOptions>).await)
                 .map_err(|why| format!("{}: {why}", one.service))?;
         }
-        while wants != Wants::Started {
+        if wants == Wants::Started {
+            return Ok(());
+        }
+        loop {
             let client = self.client().await?;
             let now = within(LOOK, client.inspect_container(&one.id, None::<InspectContainerOptions>)).await?;
             let Some(now) = container(now) else { return Ok(()) };
@@ -164,7 +167,6 @@ impl Engine {
                 _ => tokio::time::sleep(PAUSE).await,
             }
         }
-        Ok(())
     }
 
     /// Stops the services, those that others depend on last, each with its own grace period; tells who had to be killed.

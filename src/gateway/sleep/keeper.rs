@@ -39,7 +39,7 @@ pub(in crate::gateway) async fn keep(
     loop {
         let site = shared.site();
         if let (None, Some(spec)) = (&place, &site.spec.sleep) {
-            place = Some(begin(spec, &shared, &lock, &sink, clock.clone()));
+            place = Some(begin(spec, &shared, &lock, &sink, clock));
         }
         keepers.retain(|_, keeper| !keeper.is_finished());
         for host in site.spec.hosts.iter().filter(|host| host.sleep.is_some()) {
