@@ -145,6 +145,16 @@ pub enum GatewayState {
     HandedOver,
     /// Nothing new is taken; what runs and waits is finished.
     Stopping,
+    /// A backend that nobody needs was stopped.
+    Slept,
+    /// It was due, and did not come to be.
+    NotSlept,
+    /// A backend was started for somebody who asked.
+    Woke,
+    /// It could not be.
+    WakeFailed,
+    /// A backend was started or stopped by somebody else.
+    Noticed,
 }
 
 /// A service of the lab.

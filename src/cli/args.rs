@@ -112,6 +112,8 @@ pub(super) enum Command {
     Measure(Box<MeasureArgs>),
     /// Serve as the front of a server: a reverse proxy that holds a request instead of failing it
     Gateway(GatewayArgs),
+    /// Show, wake and put to sleep the backends of the gateway that runs on this server, and say whether it pays
+    Sleep(SleepArgs),
     /// Print the JSON schema of deploy.toml
     Schema,
     /// Serve a deploy on this server (started over SSH)
@@ -429,6 +431,42 @@ pub(super) struct GatewayArgs {
     /// Say whether the configuration can be used, and end
     #[arg(long, conflicts_with = "take_over")]
     pub(super) check: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SleepArgs {
+    #[command(subcommand)]
+    pub(super) action: SleepAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SleepAction {
+    /// Show how backends that may sleep stand
+    Status {
+        /// Only this one
+        host: Option<String>,
+    },
+    /// Wake a backend and wait until it accepts connections; that counts as use
+    Wake {
+        /// Whose
+        host: String,
+    },
+    /// Put a backend to sleep, as if nobody had needed it for long
+    Now {
+        /// Whose
+        host: String,
+    },
+    /// List every wake with its parts, say what sleeping saved, and whether every start was quick enough (else exit code 4)
+    Report {
+        /// Only this one
+        host: Option<String>,
+        /// How long a start may take
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::fleet::model::parse_duration)]
+        within: std::time::Duration,
+        /// For how many days every start must have been so quick
+        #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: u32,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -26,6 +26,7 @@ mod rollback;
 mod session;
 mod signals;
 mod simulate;
+mod sleep;
 mod status;
 mod story;
 mod verify;
@@ -118,6 +119,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Measure(args) if args.url.is_none() => access_log::run(&args, &reporter),
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,
         Command::Gateway(args) => Box::pin(gateway::run(&cli.global, &args, &reporter)).await,
+        Command::Sleep(args) => sleep::run(&cli.global, &args, &reporter).await,
         Command::Schema => {
             reporter.result(&format!("{:#}", crate::config::schema()));
             Exit::Done.into()

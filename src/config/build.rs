@@ -27,7 +27,7 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
-        gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"))?) } else { None },
+        gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"), Some(root))?) } else { None },
         measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
         app,
         release,

@@ -6,6 +6,7 @@ use super::keys;
 use super::nearest::nearest;
 use super::parse::{self, Missing};
 use super::problem::{Place, Problem, Problems, Severity, Source};
+use super::sleep;
 use super::tree::{self, Entry, Node, Table, Value};
 use super::url::Url;
 use super::view::{Said, View};
@@ -58,6 +59,7 @@ pub fn gateway_from(base: &Arc<Source>, over: Option<&Arc<Source>>) -> Result<Ga
     let view = View::root(&table).sub("gateway");
     if readable {
         check(view, &mut problems);
+        sleep::check(view, None, &mut problems);
     }
     let (warnings, errors): (Vec<Problem>, Vec<Problem>) =
         problems.into_iter().partition(|problem| problem.severity == Severity::Warning);
@@ -68,7 +70,7 @@ pub fn gateway_from(base: &Arc<Source>, over: Option<&Arc<Source>>) -> Result<Ga
         let text = "this file could not be understood, and no check says why: a fault of handover";
         Problems::from(Problem::new(&Place::new(base, 0..0), text).hint("please report it with the file"))
     };
-    Ok((build(view).ok_or_else(unclear)?, warnings))
+    Ok((build(view, None).ok_or_else(unclear)?, warnings))
 }
 
 /// A file with nothing but the gateway in it.
@@ -201,8 +203,13 @@ fn traits(tables: &[View<'_>], path: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The gateway; `None` only where a problem was told.
-pub(super) fn build(view: View<'_>) -> Option<GatewaySpec> {
+/// The gateway, in deploy.toml with what else stands there; `None` only where a problem was told.
+pub(super) fn build(view: View<'_>, root: Option<View<'_>>) -> Option<GatewaySpec> {
+    let hosts: Vec<HostSpec> = view.subs("host").into_iter().map(host).collect::<Option<_>>()?;
+    let sleep = sleep::build_place(view, root);
+    if sleep.is_none() && hosts.iter().any(|host| host.sleep.is_some()) {
+        return None;
+    }
     Some(GatewaySpec {
         listen: addresses(view, "listen")?,
         listen_tls: addresses(view, "listen_tls")?,
@@ -222,7 +229,8 @@ pub(super) fn build(view: View<'_>) -> Option<GatewaySpec> {
         finish: view.duration("finish")?,
         workers: view.number("workers"),
         watch: view.duration("watch"),
-        hosts: view.subs("host").into_iter().map(host).collect::<Option<_>>()?,
+        sleep,
+        hosts,
         health: view.subs("health").into_iter().map(health).collect::<Option<_>>()?,
         probes: view.subs("probe").into_iter().map(recognised).collect::<Option<_>>()?,
     })
@@ -263,6 +271,7 @@ fn host(view: View<'_>) -> Option<HostSpec> {
         reuse: view.duration("reuse")?,
         waiting_page: view.text("waiting_page"),
         classes: view.subs("class").into_iter().map(class).collect::<Option<_>>()?,
+        sleep: if view.has("sleep") { Some(sleep::build(view.sub("sleep"))?) } else { None },
     })
 }
 

@@ -15,6 +15,7 @@ mod numbers;
 mod overlay;
 mod parse;
 mod problem;
+mod sleep;
 mod tree;
 mod url;
 mod validate;

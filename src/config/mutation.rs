@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Compose = Known<BTreeMap<ServiceName, ComposeService>>;
 
 /// Numbers that may be anything, each with the reason.
-const FREE: [(&str, &str); 22] = [
+const FREE: [(&str, &str); 24] = [
     ("balancer.group.port", "a port is a name: the guard finds no target under a wrong one"),
     ("balancer.group.health.port", "a port is a name: the flip is not seen under a wrong one"),
     ("service.verify.status", "a status is a name: verify fails on a wrong one"),
@@ -35,6 +35,11 @@ const FREE: [(&str, &str); 22] = [
     ("gateway.host.answer_timeout", "how long the app takes is known to nobody else"),
     ("gateway.host.body_bytes", "what is too long is answered 413, which is counted"),
     ("gateway.host.reuse", "what must not be sent twice goes over no connection that was idle"),
+    (
+        "gateway.host.sleep.quiet",
+        "a request without an answer always counts; how long a silent stream is of use is known to nobody else",
+    ),
+    ("gateway.host.sleep.tries", "one start more or less of a backend that cannot start"),
     ("gateway.host.class.hold", "how patient a client is is known to nobody else"),
 ];
 

@@ -31,6 +31,8 @@ pub(super) enum Fault {
     NoAnswer,
     /// The request goes round in a circle.
     Circle,
+    /// The backend cannot be started; not before that.
+    NotStarted(std::time::Duration),
     /// The waiting page, with its text.
     WaitingPage(bytes::Bytes),
 }
@@ -77,6 +79,7 @@ impl Fault {
             }
             Self::HoldEnded | Self::DeadlineOver => Outcome::HoldEnded,
             Self::HoldFull => Outcome::HoldFull,
+            Self::NotStarted(_) => Outcome::WakeFailed,
             Self::Broken | Self::BadAnswer => Outcome::Unreachable,
             Self::NoAnswer => Outcome::TimedOut,
             Self::WaitingPage(_) => Outcome::WaitingPage,
@@ -98,6 +101,10 @@ impl Fault {
             }
             Self::HoldFull => {
                 Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many requests wait for the backend.").retry_after(10)
+            }
+            Self::NotStarted(after) => {
+                let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The backend cannot be started.").retry_after(seconds)
             }
             Self::Broken => Answer::text(StatusCode::BAD_GATEWAY, "The backend broke off before it answered."),
             Self::BadAnswer => Answer::text(StatusCode::BAD_GATEWAY, "The backend's answer is not HTTP."),
@@ -123,6 +130,7 @@ impl Fault {
             Self::Circle => ("13", "this request goes round in a circle"),
             Self::DeadlineOver | Self::NoAnswer => ("4", "the deadline is over"),
             Self::HoldEnded | Self::WaitingPage(_) => ("14", "the backend did not come back in time"),
+            Self::NotStarted(_) => ("14", "the backend cannot be started"),
             Self::Broken | Self::BadAnswer => ("14", "the backend broke off before it answered"),
         };
         let mut headers = HeaderMap::new();
@@ -144,7 +152,12 @@ mod tests {
 
     #[test]
     fn whoever_waited_in_vain_is_told_when_to_come_again() {
-        for fault in [Fault::HoldEnded, Fault::HoldFull, Fault::WaitingPage("x".into())] {
+        for fault in [
+            Fault::HoldEnded,
+            Fault::HoldFull,
+            Fault::NotStarted(std::time::Duration::from_millis(1)),
+            Fault::WaitingPage("x".into()),
+        ] {
             let answer = fault.answer(false);
             assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
             assert!(answer.headers.contains_key(RETRY_AFTER), "{fault:?}");

@@ -86,6 +86,7 @@ mod tests {
             reuse: s(1),
             waiting_page: None,
             classes: vec![ClientClass { of, hold: s(25) }],
+            sleep: None,
         }
     }
 

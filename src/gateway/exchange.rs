@@ -3,16 +3,17 @@
 
 use super::answer::{Answer, Fault, is_grpc};
 use super::deadline;
-use super::ends::{Front, Piece};
+use super::ends::Front;
 use super::fields::{self, Origin, Upgrade};
 use super::h1::Framing;
 use super::h1::head::{RequestHead, ResponseHead};
 use super::h2_back::H2Back;
+use super::here::{Here, Let};
 use super::line::{Line, Presence};
 use super::metrics::{Active, Counted, Held, HeldInAll, HostMetrics, Outcome, Turned};
-use super::own;
+use super::own::{self, say};
 use super::relay::{Back, Ended, Patience, Relay};
-use super::site::{Going, Host, Place, Site, Standing, Waiting};
+use super::site::{Going, Host, Place, Site, Standing, Told, Waiting};
 use super::upstream::{NoWay, Wish};
 use super::worker::Worker;
 use crate::fleet::model::HostName;
@@ -47,6 +48,7 @@ pub(super) struct Opened {
     pub(super) head: ResponseHead,
     pub(super) back: Line,
     pub(super) metrics: Arc<HostMetrics>,
+    pub(super) here: Option<Here>,
 }
 
 /// Counts a request's outcome, whatever ends it.
@@ -76,6 +78,7 @@ struct Exchange<'a, F> {
     clients: bool,
     waited: bool,
     going: Option<Going>,
+    here: Option<Here>,
 }
 
 /// Carries out a request.
@@ -111,6 +114,16 @@ pub(super) async fn run<F: Front>(front: &mut F, head: RequestHead, peer: Peer, 
         say(front, fault.answer(grpc)).await;
         return After::AsItIs;
     }
+    let here = match standing.enter(began) {
+        Let::In(here) => here,
+        Let::No(after) => {
+            let fault = Fault::NotStarted(after);
+            counting.outcome = fault.outcome();
+            standing.left(false, Instant::now());
+            say(front, fault.answer(grpc)).await;
+            return After::AsItIs;
+        }
+    };
     let (hold, clients) = deadline::hold_of(&host.spec, &head, origin.client);
     let page = deadline::is_page_load(&head);
     let mut head = head;
@@ -126,6 +139,7 @@ pub(super) async fn run<F: Front>(front: &mut F, head: RequestHead, peer: Peer, 
         clients,
         waited: false,
         going: None,
+        here,
     };
     exchange.carry(page, grpc, &mut counting).await
 }
@@ -180,7 +194,8 @@ impl<F: Front> Exchange<'_, F> {
                     counting.outcome = Outcome::Served;
                     let Back::H1(back) = back else { return After::AsItIs };
                     let metrics = Arc::clone(&self.standing.metrics);
-                    return After::Tunnel(Box::new(Opened { head: *head, back: back.line, metrics }));
+                    let here = self.here.take();
+                    return After::Tunnel(Box::new(Opened { head: *head, back: back.line, metrics, here }));
                 }
                 Ended::Untouched if self.front.is_untouched() && !again => {
                     // Once is enough: what is fresh and still untouched is a backend that refuses.
@@ -225,6 +240,9 @@ impl<F: Front> Exchange<'_, F> {
         let mut place = self.standing.arrive(now, host.spec.held);
         let mut page = if page { host.waiting_page.clone() } else { None };
         loop {
+            if let Place::No(after) = place {
+                return Err(NotForwarded::Fault(Fault::NotStarted(after)));
+            }
             if !matches!(place, Place::Go)
                 && let Some(page) = page.take()
             {
@@ -239,7 +257,7 @@ impl<F: Front> Exchange<'_, F> {
                     return Err(NotForwarded::Fault(Fault::HoldFull));
                 }
                 Place::Wait(waiting) => ticket = Some(self.wait(waiting).await?),
-                Place::Go => {}
+                Place::Go | Place::No(_) => {}
             }
             // The configuration may have changed while it waited.
             let host = self.standing.host();
@@ -309,7 +327,10 @@ impl<F: Front> Exchange<'_, F> {
             let pause = tokio::time::sleep(LOOK.min(self.deadline - now));
             tokio::select! {
                 biased;
-                _ = &mut waiting.released => {
+                told = &mut waiting.released => {
+                    if let Ok(Told::No(after)) = told {
+                        break Err(NotForwarded::Fault(Fault::NotStarted(after)));
+                    }
                     self.going = Some(waiting.going());
                     break Ok(waiting.ticket);
                 }
@@ -356,7 +377,7 @@ impl<F: Front> Exchange<'_, F> {
             body_bytes: host.spec.body_bytes,
         };
         let look = pin!(tokio::time::sleep(Relay::<F>::pace()));
-        Relay::new(self.front, back, patience, look).carry().await
+        Relay::new(self.front, back, patience, look, self.here.as_ref()).carry().await
     }
 
     fn keep(&self, back: Back) {
@@ -371,24 +392,5 @@ impl<F: Front> Exchange<'_, F> {
         counting.outcome = fault.outcome();
         say(self.front, fault.answer(grpc)).await;
         After::AsItIs
-    }
-}
-
-/// Sends an answer of the gateway's own.
-pub(super) async fn say<F: Front>(front: &mut F, answer: Answer) {
-    let framing = match answer.body.len() {
-        0 if answer.status == StatusCode::NO_CONTENT => Framing::None,
-        length => Framing::Length(length as u64),
-    };
-    let head = ResponseHead { status: answer.status, headers: answer.headers, framing, keep: true };
-    front.start(head, answer.close);
-    if !answer.body.is_empty() {
-        front.send(Piece::Data(answer.body));
-    }
-    front.send(Piece::End(None));
-    let sent = std::future::poll_fn(|cx| front.poll_flush(cx));
-    // Whoever does not take a line of text is not there.
-    if !matches!(tokio::time::timeout(Duration::from_secs(10), sent).await, Ok(Ok(()))) {
-        front.abort();
     }
 }

@@ -111,6 +111,14 @@ impl Hold {
         self.asked = Some(now);
     }
 
+    /// The backend cannot come: whoever waits is told, and waits no longer.
+    pub(super) fn send_away(&mut self) -> BTreeSet<Ticket> {
+        let away = std::mem::take(&mut self.waiting);
+        // Each of them is finished once it noticed.
+        self.under_way += away.len();
+        away
+    }
+
     /// Whoever had this ticket waits no longer. Tells whether it still waited.
     pub(super) fn leave(&mut self, ticket: Ticket) -> bool {
         self.waiting.remove(&ticket)

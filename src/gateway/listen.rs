@@ -93,8 +93,8 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The socket at which a successor asks. A file that is left from a process that is gone is replaced.
-pub(super) fn control(path: &str) -> Result<tokio::net::UnixListener, String> {
-    let wrong = |error: io::Error| format!("gateway.control: {path}: {error}");
+pub(super) fn control(what: &str, path: &str) -> Result<tokio::net::UnixListener, String> {
+    let wrong = |error: io::Error| format!("{what}: {path}: {error}");
     let aside = format!("{path}.{}", std::process::id());
     drop(std::fs::remove_file(&aside));
     let listener = tokio::net::UnixListener::bind(&aside).map_err(wrong)?;

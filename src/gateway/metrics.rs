@@ -1,10 +1,15 @@
 //! What is counted, and how Prometheus reads it: every series is there from the start, labels are configured names only, and a
 //! gauge moves by guards alone, so that whatever ends a request also takes it off.
 
+mod sleep;
+mod table;
+
+pub(super) use sleep::{SleepFigures, word};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use table::TABLE;
 
 /// Upper ends of the buckets, in milliseconds.
 const BUCKETS: [u64; 14] = [1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000];
@@ -30,6 +35,8 @@ pub(super) enum Outcome {
     HoldEnded,
     /// Too many were held.
     HoldFull,
+    /// The backend could not be started.
+    WakeFailed,
     /// A browser was shown the waiting page.
     WaitingPage,
     /// The gateway said no: not allowed, too long, malformed.
@@ -37,7 +44,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Served,
         Self::AppError,
         Self::CutShort,
@@ -47,6 +54,7 @@ impl Outcome {
         Self::TimedOut,
         Self::HoldEnded,
         Self::HoldFull,
+        Self::WakeFailed,
         Self::WaitingPage,
         Self::Refused,
     ];
@@ -63,6 +71,7 @@ impl Outcome {
             Self::TimedOut => "timed_out",
             Self::HoldEnded => "hold_ended",
             Self::HoldFull => "hold_full",
+            Self::WakeFailed => "wake_failed",
             Self::WaitingPage => "waiting_page",
             Self::Refused => "refused",
         }
@@ -198,6 +207,8 @@ pub(super) struct HostMetrics {
     outcomes: [AtomicU64; Outcome::ALL.len()],
     pub(super) took: Histogram,
     pub(super) waited: Histogram,
+    /// Where its backend may sleep.
+    pub(super) sleep: Mutex<Option<SleepFigures>>,
 }
 
 impl HostMetrics {
@@ -221,52 +232,6 @@ pub(super) struct Metrics {
     reloads: [AtomicU64; 2],
 }
 
-/// A metric: its name, its kind, its labels, what it says.
-pub(super) type Row = (&'static str, &'static str, &'static str, &'static str);
-
-/// Every metric there is; `docs/gateway.md` shows this table.
-pub(super) const TABLE: [Row; 14] = [
-    (
-        "handover_gateway_in_flight",
-        "gauge",
-        "host",
-        "Requests that wait or are forwarded, and tunnels: whether somebody needs the backend now.",
-    ),
-    ("handover_gateway_held", "gauge", "host", "Requests that wait for the backend."),
-    ("handover_gateway_active", "gauge", "host", "Requests that are forwarded or answered."),
-    ("handover_gateway_tunnels", "gauge", "host", "Connections that became something else, such as WebSockets."),
-    ("handover_gateway_backend_absent", "gauge", "host", "1 while the backend is known not to accept connections."),
-    (
-        "handover_gateway_requests_total",
-        "counter",
-        "host, outcome",
-        "Requests by what became of them; probes and health checks are not among them.",
-    ),
-    ("handover_gateway_probes_total", "counter", "host", "Requests of monitoring, answered by the gateway."),
-    (
-        "handover_gateway_request_seconds",
-        "histogram",
-        "host",
-        "From a request's head until its answer was out, waiting included.",
-    ),
-    ("handover_gateway_held_seconds", "histogram", "host", "How long requests waited that did wait."),
-    (
-        "handover_gateway_turned_away_total",
-        "counter",
-        "reason",
-        "What belongs to no host: malformed, unknown, slow, evicted, failed handshakes.",
-    ),
-    (
-        "handover_gateway_health_checks_total",
-        "counter",
-        "status",
-        "The balancer's health checks by what they were answered.",
-    ),
-    ("handover_gateway_connections", "gauge", "", "Connections of clients."),
-    ("handover_gateway_draining", "gauge", "", "1 while every health check is answered 503."),
-    ("handover_gateway_reloads_total", "counter", "result", "Reloads that were taken and that were refused."),
-];
-
 impl Metrics {
     /// The numbers of a host, those it has already if it was there before.
     pub(super) fn host(&self, name: &str) -> Arc<HostMetrics> {
@@ -284,6 +249,7 @@ impl Metrics {
             outcomes: Default::default(),
             took: Histogram::default(),
             waited: Histogram::default(),
+            sleep: Mutex::new(None),
         });
         hosts.push(Arc::clone(&host));
         host
@@ -353,12 +319,16 @@ impl HostMetrics {
             "probes_total" => i64::try_from(self.probes.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
             "request_seconds" => return self.took.write(name, host, page),
             "held_seconds" => return self.waited.write(name, host, page),
-            _ => {
+            "requests_total" => {
                 for outcome in Outcome::ALL {
                     let count = self.outcomes[outcome as usize].load(Ordering::Relaxed);
                     let _ = writeln!(page, "{name}{{host=\"{host}\",outcome=\"{}\"}} {count}", outcome.word());
                 }
                 return;
+            }
+            _ => {
+                let sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+                return sleep.iter().for_each(|sleep| sleep.write(name, short, host, page));
             }
         };
         let _ = writeln!(page, "{name}{{host=\"{host}\"}} {value}");

@@ -14,9 +14,11 @@ mod ends;
 mod exchange;
 mod fields;
 mod front;
+mod gate;
 mod h1;
 mod h2_back;
 mod h2_front;
+mod here;
 mod hold;
 mod line;
 mod listen;
@@ -30,7 +32,9 @@ mod scrape;
 mod serve;
 mod serve_h2;
 mod site;
+mod sleep;
 mod spawn;
+mod standing;
 mod tls;
 mod tunnel;
 mod upstream;
@@ -38,3 +42,6 @@ mod worker;
 
 pub use reload::Files;
 pub use run::{Start, check, run};
+pub use sleep::{
+    Ask, Entry, FORMAT as ASK_FORMAT, Gate, HostSays, Report, Says, ServerLock, Verdict, Waking, What, entries,
+};

@@ -4,13 +4,17 @@
 //! 200, or the balancer would take away the very gateway that holds them.
 
 use super::answer::Answer;
+use super::ends::{Front, Piece};
 use super::fields::Origin;
-use super::h1::head::RequestHead;
+use super::h1::Framing;
+use super::h1::head::{RequestHead, ResponseHead};
+use super::metrics::word;
 use super::site::{Shared, Site, Standing};
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{Method, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn is_asked(head: &RequestHead) -> bool {
     head.method == Method::GET || head.method == Method::HEAD
@@ -45,7 +49,13 @@ pub(super) fn probe(
     }
     let host = standing.host();
     let allowed = host.spec.allow.as_ref().is_none_or(|allow| allow.iter().any(|network| network.holds(origin.client)));
-    let backend = if standing.is_absent() { "absent" } else { "not known to be absent" };
+    let sleep = standing.sleeping(|sleep| word(sleep.state()));
+    let backend = match sleep {
+        Some("asleep") => "asleep, would wake",
+        Some(state) if state != "awake" => state,
+        _ if standing.is_absent() => "absent",
+        _ => "not known to be absent",
+    };
     let verdict = json!({
         "host": host.spec.name.as_str(),
         "tls": origin.tls,
@@ -59,4 +69,23 @@ pub(super) fn probe(
     let mut answer = Answer::text(status, &verdict.to_string());
     answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Some(answer)
+}
+
+/// Sends an answer of the gateway's own.
+pub(super) async fn say<F: Front>(front: &mut F, answer: Answer) {
+    let framing = match answer.body.len() {
+        0 if answer.status == StatusCode::NO_CONTENT => Framing::None,
+        length => Framing::Length(length as u64),
+    };
+    let head = ResponseHead { status: answer.status, headers: answer.headers, framing, keep: true };
+    front.start(head, answer.close);
+    if !answer.body.is_empty() {
+        front.send(Piece::Data(answer.body));
+    }
+    front.send(Piece::End(None));
+    let sent = std::future::poll_fn(|cx| front.poll_flush(cx));
+    // Whoever does not take a line of text is not there.
+    if !matches!(tokio::time::timeout(Duration::from_secs(10), sent).await, Ok(Ok(()))) {
+        front.abort();
+    }
 }

@@ -9,6 +9,7 @@ use super::ends::{BackTrouble, Front, FrontTrouble, Piece};
 use super::fields;
 use super::h1::head::ResponseHead;
 use super::h2_back::H2Back;
+use super::here::Here;
 use super::line::Presence;
 use hyper::StatusCode;
 use std::pin::Pin;
@@ -87,6 +88,8 @@ pub(super) struct Relay<'a, F> {
     /// Whether it is the client whose next piece is waited for.
     hungry: bool,
     look: Pin<&'a mut Sleep>,
+    /// What counts it, where the backend may sleep.
+    here: Option<&'a Here>,
 }
 
 impl Back {
@@ -136,7 +139,13 @@ impl Back {
 }
 
 impl<'a, F: Front> Relay<'a, F> {
-    pub(super) fn new(front: &'a mut F, back: &'a mut Back, patience: Patience, look: Pin<&'a mut Sleep>) -> Self {
+    pub(super) fn new(
+        front: &'a mut F,
+        back: &'a mut Back,
+        patience: Patience,
+        look: Pin<&'a mut Sleep>,
+        here: Option<&'a Here>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             moved: front.moved(),
@@ -151,6 +160,7 @@ impl<'a, F: Front> Relay<'a, F> {
             silent: (now, now),
             hungry: false,
             look,
+            here,
         }
     }
 
@@ -176,6 +186,9 @@ impl<'a, F: Front> Relay<'a, F> {
                 Err(ended) => return Poll::Ready(ended),
             }
             if moved {
+                if let Some(here) = self.here {
+                    here.moved();
+                }
                 continue;
             }
             match self.front.poll_flush(cx) {
@@ -286,7 +299,11 @@ impl<'a, F: Front> Relay<'a, F> {
     }
 
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Ended> {
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        let upgrades = head.status == StatusCode::SWITCHING_PROTOCOLS;
+        if let Some(here) = self.here.filter(|_| upgrades || !head.status.is_informational()) {
+            here.answered();
+        }
+        if upgrades {
             return Err(Ended::Upgraded(Box::new(head)));
         }
         fields::strip(&mut head.headers);

@@ -63,6 +63,9 @@ fn fixed(old: &GatewaySpec, new: &GatewaySpec) -> Vec<&'static str> {
     if old.control != new.control {
         fixed.push("`control`");
     }
+    if old.sleep.is_some() && new.sleep.is_some() && old.sleep != new.sleep {
+        fixed.push("`sleep`");
+    }
     if old.workers != new.workers {
         fixed.push("`workers`");
     }

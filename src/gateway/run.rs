@@ -5,6 +5,7 @@ use super::listen::{self, Listener, Predecessor, Purpose};
 use super::reload::{self, Files};
 use super::scrape;
 use super::site::{Leaving, Shared};
+use super::sleep::{self, ServerLock};
 use super::worker::{self, Door};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
@@ -29,6 +30,8 @@ pub struct Start {
     pub files: Files,
     /// Whether it takes the listeners over from one that runs.
     pub take_over: bool,
+    /// The server lock, for backends that sleep.
+    pub lock: Arc<dyn ServerLock>,
 }
 
 /// A gateway that runs.
@@ -82,9 +85,11 @@ pub async fn run(start: Start, sink: Arc<dyn Sink>) -> Result<(), Problem> {
     })?;
     let files = files_for_connections();
     let shared = Arc::new(Shared::new(prepared));
+    tokio::spawn(sleep::keep(Arc::clone(&shared), start.lock, Arc::clone(&sink), clock));
     let (over, ended) = watch::channel(false);
     begin_threads(&spec, &shared, &listeners, files, &ended)?;
-    let control = spec.control.as_deref().map(listen::control).transpose().map_err(failed)?;
+    let control =
+        spec.control.as_deref().map(|path| listen::control("gateway.control", path)).transpose().map_err(failed)?;
     if let Some(predecessor) = predecessor {
         predecessor.release().map_err(|error| failed(format!("the gateway that ran does not let go: {error}")))?;
     }

@@ -7,6 +7,7 @@ use super::h1::Bad;
 use super::h1::head::{RequestHead, end_of_head, may_begin, read_request};
 use super::line::{Line, Stream};
 use super::metrics::{Connections, Counted, Turned};
+use super::own;
 use super::serve_h2;
 use super::tunnel;
 use super::worker::{Seat, Worker};
@@ -65,14 +66,14 @@ pub(super) async fn connection(socket: TcpStream, peer: Peer, worker: Rc<Worker>
             Next::Bad(bad) => {
                 metrics.turned_away(Turned::Malformed);
                 front.begin_badly();
-                exchange::say(&mut front, Answer::text(bad.status(), &bad.to_string()).closing()).await;
+                own::say(&mut front, Answer::text(bad.status(), &bad.to_string()).closing()).await;
                 break;
             }
             Next::Slow => {
                 metrics.turned_away(Turned::Slow);
                 front.begin_badly();
                 let answer = Answer::text(StatusCode::REQUEST_TIMEOUT, "The request did not come in time.").closing();
-                exchange::say(&mut front, answer).await;
+                own::say(&mut front, answer).await;
                 break;
             }
             Next::Evicted => return metrics.turned_away(Turned::Evicted),

@@ -5,6 +5,7 @@ use super::exchange::{self, Peer};
 use super::h2_front::{H2Front, NoHead, head_of};
 use super::line::Line;
 use super::metrics::Turned;
+use super::own;
 use super::pipe::Reader;
 use super::site::Leaving;
 use super::spawn::Local;
@@ -136,7 +137,7 @@ async fn stream(
                     NoHead::Host => Answer::text(StatusCode::BAD_REQUEST, "A request names exactly one host."),
                     NoHead::Method => Answer::text(StatusCode::METHOD_NOT_ALLOWED, "This method is not served here."),
                 };
-                exchange::say(&mut front, answer).await;
+                own::say(&mut front, answer).await;
             }
         }
     });

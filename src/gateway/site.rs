@@ -1,214 +1,19 @@
 //! What the configuration says, made ready to serve: hosts by name, what their files hold, the queues and numbers that outlive a
 //! reload.
 
-use super::hold::{Arrival, Hold, Phase, Ticket};
-use super::metrics::{HostMetrics, Metrics};
+use super::metrics::Metrics;
+use super::sleep;
 use super::tls;
-use crate::fleet::model::{GatewaySpec, HostName, HostSpec};
+use crate::fleet::model::{GatewaySpec, HostName};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
-use tokio::sync::{oneshot, watch};
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
 
-/// A host as it is configured now, with what its files hold.
-#[derive(Debug)]
-pub(super) struct Host {
-    pub(super) spec: HostSpec,
-    /// How its backend's TLS is spoken.
-    pub(super) tls: Option<Arc<ClientConfig>>,
-    pub(super) waiting_page: Option<Bytes>,
-}
-
-/// What of a host outlives a reload.
-#[derive(Debug)]
-pub(super) struct Standing {
-    host: RwLock<Arc<Host>>,
-    pub(super) metrics: Arc<HostMetrics>,
-    queue: Mutex<Queue>,
-    began: Instant,
-    /// When the backend last answered anything, in milliseconds since `began`.
-    answered: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Queue {
-    hold: Hold,
-    wakers: HashMap<Ticket, oneshot::Sender<()>>,
-    watched: bool,
-}
-
-/// What somebody who found nobody is to do.
-#[derive(Debug)]
-pub(super) enum Place {
-    Go,
-    /// Wait for this.
-    Wait(Waiting),
-    Full,
-}
-
-/// A place in the queue, given up when it is dropped.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    standing: Arc<Standing>,
-    pub(super) ticket: Ticket,
-    pub(super) released: oneshot::Receiver<()>,
-    /// Its release was noticed: whoever has that says when it is finished.
-    goes: bool,
-}
-
-/// One that waited and was released, until it is finished.
-#[derive(Debug)]
-pub(super) struct Going(Arc<Standing>);
-
-impl Drop for Going {
-    fn drop(&mut self) {
-        self.0.queue().hold.finished();
-    }
-}
-
-impl Waiting {
-    /// It was released.
-    pub(super) fn going(&mut self) -> Going {
-        self.goes = true;
-        Going(Arc::clone(&self.standing))
-    }
-
-    /// Its time is over; it goes all the same where the backend is there by now.
-    pub(super) fn hurry(&self) -> bool {
-        self.standing.queue().hold.hurry(self.ticket)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut queue = self.standing.queue();
-        // Released in the moment in which its client was found to be gone: nobody else would say that it is finished.
-        if !queue.hold.leave(self.ticket) && !self.goes {
-            queue.hold.finished();
-        }
-        queue.wakers.remove(&self.ticket);
-    }
-}
-
-impl Standing {
-    fn new(host: Host, metrics: &Metrics) -> Self {
-        Self {
-            metrics: metrics.host(host.spec.name.as_str()),
-            host: RwLock::new(Arc::new(host)),
-            queue: Mutex::new(Queue { hold: Hold::new(), wakers: HashMap::new(), watched: false }),
-            began: Instant::now(),
-            answered: AtomicU64::new(u64::MAX),
-        }
-    }
-
-    pub(super) fn host(&self) -> Arc<Host> {
-        Arc::clone(&self.host.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn replace(&self, host: Host) {
-        *self.host.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(host);
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A request arrives.
-    pub(super) fn arrive(self: &Arc<Self>, now: Instant, limit: usize) -> Place {
-        let mut queue = self.queue();
-        let arrival = queue.hold.arrive(now, limit);
-        self.place(&mut queue, arrival)
-    }
-
-    /// A request that went found nobody.
-    pub(super) fn turned_away(self: &Arc<Self>, now: Instant, ticket: Option<Ticket>, limit: usize) -> Place {
-        self.metrics.absent.store(1, Ordering::Relaxed);
-        let mut queue = self.queue();
-        let arrival = queue.hold.turned_away(now, ticket, limit);
-        self.place(&mut queue, arrival)
-    }
-
-    fn place(self: &Arc<Self>, queue: &mut Queue, arrival: Arrival) -> Place {
-        match arrival {
-            Arrival::Go => Place::Go,
-            Arrival::Full => Place::Full,
-            Arrival::Wait(ticket) => {
-                let (sender, released) = oneshot::channel();
-                queue.wakers.insert(ticket, sender);
-                Place::Wait(Waiting { standing: Arc::clone(self), ticket, released, goes: false })
-            }
-        }
-    }
-
-    /// Somebody is shown that the backend is absent, and waits elsewhere.
-    pub(super) fn asked(&self, now: Instant) {
-        self.queue().hold.asked(now);
-    }
-
-    /// Whether the backend is known to be absent.
-    pub(super) fn is_absent(&self) -> bool {
-        self.queue().hold.phase() != Phase::Open
-    }
-
-    /// Whether somebody must begin to watch the backend; whoever is told so does.
-    pub(super) fn needs_watching(&self, now: Instant) -> bool {
-        let mut queue = self.queue();
-        let needed = !queue.watched && queue.hold.is_watched(now);
-        queue.watched |= needed;
-        needed
-    }
-
-    /// The backend accepted a connection.
-    pub(super) fn accepted(&self, now: Instant) {
-        self.queue().hold.accepted(now);
-    }
-
-    /// Lets go who may go, and tells whether the watch is over.
-    pub(super) fn release(&self, now: Instant) -> bool {
-        let mut queue = self.queue();
-        for ticket in queue.hold.release(now) {
-            if let Some(waker) = queue.wakers.remove(&ticket) {
-                // Whoever has a ticket listens: it leaves the queue before it stops.
-                let _ = waker.send(());
-            }
-        }
-        let over = !queue.hold.is_watched(now);
-        if over {
-            queue.watched = false;
-            self.metrics.absent.store(0, Ordering::Relaxed);
-        }
-        over
-    }
-
-    /// Whether it is letting go right now.
-    pub(super) fn is_releasing(&self) -> bool {
-        matches!(self.queue().hold.phase(), Phase::Releasing { .. })
-    }
-
-    /// How many wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.queue().hold.len()
-    }
-
-    /// The backend answered.
-    pub(super) fn answered(&self, now: Instant) {
-        self.answered.store(self.since_began(now), Ordering::Relaxed);
-    }
-
-    /// Whether it answered anything within `time`.
-    pub(super) fn has_answered_within(&self, time: Duration, now: Instant) -> bool {
-        let last = self.answered.load(Ordering::Relaxed);
-        last != u64::MAX && self.since_began(now).saturating_sub(last) < u64::try_from(time.as_millis()).unwrap_or(0)
-    }
-
-    fn since_began(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(0)
-    }
-}
+pub(super) use super::standing::{Going, Host, Place, Standing, Told, Waiting};
 
 /// A configuration that serves.
 #[derive(Debug)]
@@ -247,6 +52,8 @@ pub(super) struct Shared {
     drained: RwLock<Vec<String>>,
     /// Whether and why nothing new is taken any more.
     pub(super) leaving: watch::Sender<Leaving>,
+    /// Another configuration is used.
+    pub(super) reloaded: watch::Sender<u64>,
 }
 
 /// A configuration whose files were read, before anything of it is used.
@@ -285,7 +92,11 @@ pub(super) fn prepare(spec: GatewaySpec) -> Result<Prepared, Vec<String>> {
                 None
             }
         });
-        hosts.push(Host { spec: host.clone(), tls, waiting_page });
+        let sleep = Mutex::new(sleep::begin(spec.sleep.as_ref(), host).unwrap_or_else(|why| {
+            wrong.push(why);
+            None
+        }));
+        hosts.push(Host { spec: host.clone(), tls, waiting_page, sleep });
     }
     let tls = if spec.listen_tls.is_empty() {
         None
@@ -305,6 +116,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             drained: RwLock::new(Vec::new()),
             leaving: watch::Sender::new(Leaving::No),
+            reloaded: watch::Sender::new(0),
         }
     }
 
@@ -316,6 +128,8 @@ impl Shared {
     pub(super) fn replace(&self, prepared: Prepared) {
         let mut site = self.site.write().unwrap_or_else(PoisonError::into_inner);
         *site = Arc::new(assemble(prepared, &site.hosts, &self.metrics));
+        drop(site);
+        self.reloaded.send_modify(|count| *count += 1);
     }
 
     /// Looks whether the drain files are there.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep};
 /// Tells the client that the backend agreed, and carries bytes until the end. Once one side is done, the other may be silent for
 /// `patience`: who is only half there may as well be gone, and nothing else would ever say so.
 pub(super) async fn carry(front: H1Front, opened: Opened, patience: Duration) {
-    let Opened { mut head, mut back, metrics } = opened;
+    let Opened { mut head, mut back, metrics, here } = opened;
     let _tunnel = Counted::new(Tunnel(metrics));
     let mut line = front.line;
     let protocol = head.headers.get(UPGRADE).cloned();
@@ -30,8 +30,19 @@ pub(super) async fn carry(front: H1Front, opened: Opened, patience: Duration) {
     let mut over = (false, false);
     let mut quiet = pin!(tokio::time::sleep(patience));
     let mut moved = 0;
+    let mut counted = 0;
     // How a tunnel ends is between its two ends.
-    drop(poll_fn(|cx| poll(&mut line, &mut back, &mut over, &mut moved, quiet.as_mut(), patience, cx)).await);
+    let carried = poll_fn(|cx| {
+        let polled = poll(&mut line, &mut back, &mut over, &mut moved, quiet.as_mut(), patience, cx);
+        let now = line.came + line.went + back.came + back.went;
+        if let (Some(here), true) = (&here, now != counted) {
+            counted = now;
+            here.moved();
+        }
+        polled
+    })
+    .await;
+    drop(carried);
 }
 
 fn poll(

@@ -48,6 +48,39 @@ fn every_figure_in_the_documents_is_one() {
     assert!(!read("docs/performance.md").contains("PLACEHOLDER"));
 }
 
+/// The first block of a kind.
+fn block<'a>(page: &'a str, kind: &str) -> &'a str {
+    let start = page.split(&format!("```{kind}\n")).nth(1).expect("there is one");
+    start.split("```").next().expect("it ends")
+}
+
+#[test]
+fn the_example_of_sleep_is_a_gateway_and_its_numbers_fit() {
+    let example = read("docs/sleep.md");
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("gateway.toml"), block(&example, "toml")).expect("written");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_handover"))
+        .args(["gateway", "--check", "-c", "gateway.toml"])
+        .current_dir(dir.path())
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_alert_rules_name_only_series_that_there_are_and_the_page_names_each_rule() {
+    let (rules, page, metrics) = (read("alerts/sleep.yml"), read("docs/sleep.md"), read("docs/gateway.md"));
+    let end = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+    for rest in rules.split("handover_gateway_").skip(1) {
+        let name = rest.split(end).next().unwrap_or_default();
+        assert!(metrics.contains(&format!("| `handover_gateway_{name}` |")), "handover_gateway_{name}");
+    }
+    let names: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(names, ["WakeStuck", "SleepStuck", "HeldWithoutWake"]);
+    assert!(names.iter().all(|name| page.contains(&format!("| `{name}` |"))));
+    assert!(rules.contains("for: 2m # handover check: wake-before-alarm"), "the relation names this very number");
+}
+
 #[test]
 fn every_link_in_the_documents_leads_somewhere() {
     let mut dead = Vec::new();
@@ -68,6 +101,7 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/mutants.md",
         "docs/gateway.md",
         "docs/security.md",
+        "docs/sleep.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {

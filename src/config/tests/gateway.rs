@@ -77,6 +77,18 @@ fn what_cannot_be_meant_is_refused() {
         ("10.0.0.0/16", "10.0.0.1/16", "write `10.0.0.0/16`"),
         ("https://app", "https://app/x", "it has a path"),
         ("class =", "connect_interval = \"1s\"\nclass =", "`gateway.host.connect_interval` must be"),
+        ("class =", "sleep = { services = [\"a\"], after = \"1h\" }\nclass =", "`gateway.sleep.project` is missing"),
+        ("class =", "sleep = { services = [\"a\"] }\nclass =", "`gateway.host.sleep.after` is missing"),
+        ("class =", "sleep = { services = [], after = \"1h\" }\nclass =", "`gateway.host.sleep.services`"),
+        ("class =", "sleep = { services = [\"a\", \"a\"], after = \"1h\" }\nclass =", "`a` is put to sleep twice"),
+        ("class =", "sleep = { services = [\"a\"], after = \"1h\", stay = [\"a\"] }\nclass =", "`a` sleeps and stays"),
+        ("class =", "hold = \"0s\"\nsleep = { services = [\"a\"], after = \"1h\" }\nclass =", "needs `hold`"),
+        ("class =", "sleep = { services = [\"a\"], after = \"30\" }\nclass =", "`30` has no unit"),
+        (
+            "[[gateway.host]]\nname = \"CMS",
+            "[gateway.sleep]\ndir = \"/o\"\n[[gateway.host]]\nname = \"CMS",
+            "no host sleeps",
+        ),
     ];
     for (old, new, wanted) in rows {
         assert!(FULL.contains(old), "{old}");
@@ -88,7 +100,7 @@ fn what_cannot_be_meant_is_refused() {
 /// A gateway beside the example: whatever one of its numbers becomes, something notices, or it is said why nothing need.
 #[test]
 fn every_number_of_a_gateway_is_guarded_or_free_with_its_reason() {
-    let more = "[gateway]\nlisten = \"0.0.0.0:8000\"\nworkers = 2\nwatch = \"2s\"\n[[gateway.host]]\nname = \"a\"\nbackend = \"http://b\"\nanswer_timeout = \"50s\"\nbody_bytes = 10\nclass = [{ path = \"/x\", hold = \"5s\" }]\n";
+    let more = "[gateway]\nlisten = \"0.0.0.0:8000\"\nworkers = 2\nwatch = \"2s\"\n[[gateway.host]]\nname = \"a\"\nbackend = \"http://b\"\nanswer_timeout = \"50s\"\nbody_bytes = 10\nclass = [{ path = \"/x\", hold = \"5s\" }]\nsleep = { services = [\"api\"], after = \"30m\" }\n";
     let loaded = read(&format!("{EXAMPLE}{more}")).unwrap_or_else(|problems| panic!("{problems}"));
     let unknown: Compose = Known::Unknown("not asked".to_owned());
     let found = mutations(&loaded, &unknown);
@@ -100,4 +112,21 @@ fn every_number_of_a_gateway_is_guarded_or_free_with_its_reason() {
     for relation in ["gateway-keep-alive-above-idle", "hold-within-idle", "hold-within-shutdown"] {
         assert!(caught.contains(relation), "{relation} in {caught:?}");
     }
+}
+
+#[test]
+fn what_sleeps_is_found_where_deploys_put_it() {
+    let sleeps = "[gateway]\nlisten = \"0.0.0.0:8000\"\n[[gateway.host]]\nname = \"a\"\nbackend = \"http://b\"\nsleep = { services = [\"w\"], after = \"30m\", stay = [\"consumer\"] }\n";
+    let spec = fleet(&format!("{SHORT}{sleeps}")).gateway.expect("a gateway");
+    let place = spec.sleep.expect("somebody sleeps");
+    assert_eq!((place.project.as_str(), place.dir.as_str(), place.lock.as_str()), ("a", "/opt/a", "/opt/a/lock"));
+    assert_eq!(place.docker, "/var/run/docker.sock");
+    let sleep = spec.hosts[0].sleep.clone().expect("it sleeps");
+    assert_eq!((sleep.after, sleep.start, sleep.awake, sleep.tries), (s(1800), s(40), s(60), 3));
+    let own =
+        sleeps.replacen("[[gateway.host]]", "[gateway.sleep]\nproject = \"p\"\ndir = \"/srv/p/\"\n[[gateway.host]]", 1);
+    let place = gateway(&own).expect("fine").sleep.expect("somebody sleeps");
+    assert_eq!((place.project.as_str(), place.dir.as_str(), place.lock.as_str()), ("p", "/srv/p", "/srv/p/lock"));
+    let strange = gateway(&format!("{SHORT}{}", sleeps.replace("\"w\"", "\"cms\""))).expect_err("not deployed");
+    assert!(strange.iter().any(|line| line.contains("no service `cms` in deploy.toml")), "{strange:?}");
 }

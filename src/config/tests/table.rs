@@ -86,6 +86,9 @@ key = \"/k\"
 [[gateway.host]]
 name = \"a\"
 backend = \"http://b\"
+[gateway.host.sleep]
+services = [\"w\"]
+after = \"30m\"
 [[gateway.host.class]]
 path = \"/p\"
 hold = \"1s\"

@@ -42,6 +42,8 @@ pub(super) fn check(root: View<'_>) -> Vec<Problem> {
     servers::check(&facts, &mut problems);
     servers::check_rolling(&facts, &mut problems);
     super::gateway::check(root.sub("gateway"), &mut problems);
+    let names: Vec<String> = facts.services.iter().filter_map(|service| service.text("name")).collect();
+    super::sleep::check(root.sub("gateway"), Some(&names), &mut problems);
     problems
 }
 

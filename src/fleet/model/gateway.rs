@@ -1,6 +1,7 @@
 //! The gateway as its tables describe it, after validation; and the two values that its keys and its requests share: a host's
 //! name and a network.
 
+use super::sleep::{SleepPlace, SleepSpec};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -45,6 +46,8 @@ pub struct GatewaySpec {
     pub workers: Option<usize>,
     /// How often the file is looked at for changes.
     pub watch: Option<Duration>,
+    /// Where those who sleep are found; `None` where nobody does.
+    pub sleep: Option<SleepPlace>,
     /// Whom requests are for.
     pub hosts: Vec<HostSpec>,
     /// The health checks that are answered here.
@@ -93,6 +96,8 @@ pub struct HostSpec {
     pub waiting_page: Option<String>,
     /// Clients that wait shorter or longer than others.
     pub classes: Vec<ClientClass>,
+    /// How it sleeps, if it may.
+    pub sleep: Option<SleepSpec>,
 }
 
 /// Where a backend listens and what it speaks.

@@ -4,6 +4,7 @@ mod duration;
 mod gateway;
 mod ids;
 mod observed;
+mod sleep;
 mod spec;
 
 pub use duration::{DurationError, parse_duration, show_duration};
@@ -16,6 +17,7 @@ pub use observed::{
     OverrideState, ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Watched,
     Word, front_name,
 };
+pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
     HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,

@@ -1,5 +1,7 @@
 //! The relations themselves. One entry a relation; facts name their source.
 
+mod sleep;
+
 use super::basis::{Basis, Side};
 use super::invariants::{Invariant, Reading, Severity, Unit, count, time};
 use super::{in_bound, out_bound, out_nominal, settle};
@@ -478,6 +480,12 @@ pub static INVARIANTS: &[Invariant] = &[
             basis.fleet.gateway.iter().flat_map(of).collect()
         },
     },
+    sleep::START_WITHIN_HOLD,
+    sleep::WORTH_IT,
+    sleep::AWAKE_COVERS_START,
+    sleep::CIRCUIT_OUTLASTS_START,
+    sleep::START_WITHIN_ALARM,
+    sleep::START_WITHIN_WATCHDOG,
     Invariant {
         id: "slow-start-within-pause",
         formula: "slow_start <= rolling.pause + settle",

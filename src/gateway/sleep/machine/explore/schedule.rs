@@ -1,0 +1,137 @@
+//! The schedules: what happens next is rolled, and at the end nothing goes wrong any more.
+
+use super::*;
+
+impl World {
+    fn step(&mut self) {
+        let choice = self.dice.roll(24);
+        match choice {
+            0..=4 => self.arrive(),
+            5 | 6 => {
+                if let Some(id) = self.with(|client| client == Client::Unanswered).first().copied() {
+                    let now = self.now;
+                    self.sleep().answered(now);
+                    self.clients.insert(id, Client::Open);
+                }
+            }
+            7..=9 => {
+                if let Some(id) = self.with(|client| client == Client::Open).first().copied() {
+                    self.tally.served += 1;
+                    self.leave(id);
+                }
+            }
+            10 => {
+                if let Some(id) = self.clients.keys().next().copied() {
+                    if let Client::Going(_) = self.clients[&id] {
+                        self.gate.hold.finished();
+                    }
+                    self.tally.left += 1;
+                    self.leave(id);
+                }
+            }
+            11 => {
+                self.say(|| "started by somebody".to_owned());
+                if self.containers == Containers::Off {
+                    let boot = self.dice.millis(800);
+                    self.containers = Containers::Booting(self.now + boot);
+                }
+                self.look();
+            }
+            12 if !self.stopping => {
+                self.say(|| "stopped by somebody".to_owned());
+                self.containers = Containers::Off;
+                self.look();
+            }
+            13 => {
+                self.planned = !self.planned;
+                let planned = self.planned;
+                self.say(|| format!("planned work: {planned}"));
+                self.look();
+            }
+            14 => {
+                let now = self.now;
+                self.sleep().wake(now);
+                self.obey();
+            }
+            15 => {
+                let now = self.now;
+                drop(self.sleep().sleep_now(now));
+                self.obey();
+            }
+            16 => {
+                let at = self.now;
+                self.sleep().moved(at);
+            }
+            17 if self.dice.roll(4) == 0 => self.restart(),
+            18 => self.look(),
+            _ => {
+                let time = self.dice.millis(2500);
+                self.pass(time);
+            }
+        }
+        let state = self.sleep().state();
+        let containers = self.containers;
+        self.say(|| format!("{state:?}, {containers:?}"));
+        self.forward();
+        // Answers take a while, and looking at them costs nothing.
+        let counted = self.sleep().present();
+        self.judge(counted == self.clients.len(), "who is here and who is counted differ");
+    }
+
+    /// With nothing going wrong any more, whoever waits is served or told, and it sleeps at last.
+    fn settle(&mut self) {
+        self.planned = false;
+        self.say(|| "settles".to_owned());
+        for _ in 0..200 {
+            self.pass(Duration::from_secs(1));
+            for id in self.with(|client| matches!(client, Client::Unanswered | Client::Open)) {
+                self.tally.served += 1;
+                self.leave(id);
+            }
+            self.look();
+            self.obey();
+            let over = matches!(self.sleep().state(), State::Asleep | State::Away | State::Failed { .. });
+            if self.clients.is_empty() && over && self.calls.len() <= 1 {
+                return;
+            }
+        }
+        let state = self.sleep().state();
+        self.judge(self.clients.is_empty(), &format!("somebody waits for ever, and it is {state:?}"));
+        self.judge(false, &format!("it never sleeps: {state:?}"));
+    }
+}
+
+/// One schedule from its beginning to its end.
+fn play(seed: u64, told: bool) -> Tally {
+    let mut world = World::new(seed, told);
+    let steps = 6 + world.dice.roll(20);
+    for _ in 0..steps {
+        world.step();
+    }
+    world.settle();
+    world.tally
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// As many schedules as `HANDOVER_SCHEDULES` says; `HANDOVER_SCHEDULE` is one of them, told in full where it fails.
+#[test]
+fn whatever_happens_in_whatever_order_the_promises_hold() {
+    if let Some(seed) = number("HANDOVER_SCHEDULE") {
+        play(seed, true);
+        return;
+    }
+    let schedules = number("HANDOVER_SCHEDULES").unwrap_or(100_000);
+    let half = schedules / 2;
+    let [one, other] = std::thread::scope(|scope| {
+        let parts = [0..half, half..schedules]
+            .map(|seeds| scope.spawn(move || seeds.map(|seed| play(seed, false)).fold(Tally::default(), Tally::and)));
+        parts.map(|part| part.join().unwrap_or_else(|why| std::panic::resume_unwind(why)))
+    });
+    let sum = one.and(other);
+    // Everything that is promised something about did come up, and often.
+    let counts = [sum.served, sum.told, sum.left, sum.stops, sum.starts, sum.restarts, sum.deferred, sum.cancelled];
+    assert!(counts.iter().all(|count| *count >= schedules / 100), "{sum:?}");
+}

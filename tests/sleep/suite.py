@@ -1,0 +1,285 @@
+"""Why: that nobody notices a backend which is off is a claim about real containers, a real engine and real sockets.
+
+python3 tests/sleep/suite.py target/release/handover [TEST...]"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+import unittest
+
+import world
+from world import Server, until
+
+SLEEP = 'services = ["cms"], after = "1s", awake = "1s"'
+BINARY = ""
+
+
+def server(more=""):
+    return Server(BINARY, more)
+
+
+def one(made, sleep=SLEEP, more="", **env):
+    """One container that takes three seconds to accept, asleep behind `cms.test`."""
+    made.container("cms", **{"START_AFTER": 3000, **env})
+    made.host("cms.test", "cms", sleep, more)
+    made.start()
+    return made
+
+
+class Wake(unittest.TestCase):
+    def test_01_get_post_chunked_and_websocket_are_answered_through_a_wake(self):
+        with server() as made:
+            one(made)
+            chunked = (
+                "POST /chunked HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+                "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
+            )
+            websocket = "GET /socket HTTP/1.1\r\nhost: cms.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+            for count, kind in enumerate(["get", "post", "socket"], 1):
+                began = time.monotonic()
+                if kind == "get":
+                    self.assertTrue(made.get("/hello").endswith("/hello 0 0"))
+                elif kind == "post":
+                    self.assertTrue(made.ask(chunked).endswith("/chunked 0 11"))
+                else:
+                    with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as client:
+                        client.sendall(websocket.encode())
+                        self.assertIn(b"101 Switching", client.recv(4096))
+                        client.sendall(b"ping")
+                        self.assertEqual(client.recv(4096), b"ping")
+                took = time.monotonic() - began
+                self.assertGreater(took, 3)
+                self.assertLess(took, 5)
+                self.assertEqual(made.begun("cms"), count)
+                made.becomes("asleep")
+                self.assertFalse(made.runs("cms"))
+                self.assertEqual(made.record()["services"], ["cms"])
+                self.assertEqual(made.record()["state"], "asleep")
+            _, found = made.sleep("report", check=False)
+            self.assertEqual(len(found["reports"][0]["report"]["wakes"]), 3)
+
+    def test_02_a_thousand_requests_at_once_are_one_start_and_all_are_answered_once(self):
+        with server() as made:
+            one(made)
+            answers = asyncio.run(many(made.listen, 1000))
+            self.assertTrue(all(answer.startswith("HTTP/1.1 200") for answer in answers))
+            bodies = [answer.rsplit("\r\n\r\n", 1)[1] for answer in answers]
+            self.assertEqual({body.split(" ")[0] for body in bodies}, {f"/{n}" for n in range(1000)})
+            # The backend counts what it gets: each number once.
+            self.assertEqual({int(body.split(" ")[1]) for body in bodies}, set(range(1000)))
+            self.assertEqual(made.begun("cms"), 1)
+            self.assertEqual(made.metric('wakes_total{host="cms.test",result="well"}'), 1)
+
+    def test_03_probes_and_health_checks_neither_wake_nor_keep_awake(self):
+        with server() as made:
+            one(made, START_AFTER=0)
+            made.get()
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                self.assertIn("200", made.get(agent="monitor/1").splitlines()[0])
+                self.assertIn("200", made.get("/health", host="10.0.0.1").splitlines()[0])
+                time.sleep(0.1)
+            self.assertEqual(made.state(), "asleep")
+            self.assertIn('"backend":"asleep, would wake"', made.get(agent="monitor/1"))
+            self.assertEqual(made.begun("cms"), 1)
+            self.assertEqual(made.metric('wakes_total{host="cms.test",result="well"}'), 1)
+
+    def test_04_dependencies_start_first_and_a_completed_one_shot_does_not_run_again(self):
+        with server() as made:
+            made.container("db", publish=False)
+            made.container("migrate", depends="db:service_started:false", publish=False, ONCE=0)
+            depends = "db:service_started:false,migrate:service_completed_successfully:false"
+            made.container("cms", depends=depends)
+            made.container("consumer", publish=False)
+            made.host("cms.test", "cms", SLEEP + ', stay = ["consumer"]')
+            made.start()
+            self.assertIn("200", made.get().splitlines()[0])
+            made.becomes("asleep")
+            self.assertTrue(made.runs("db"), "only what is named is stopped")
+            self.assertFalse(made.runs("consumer"), "nobody here started it")
+            self.assertIn("200", made.get().splitlines()[0])
+            self.assertEqual([made.begun(name) for name in ("db", "migrate", "cms", "consumer")], [1, 1, 2, 0])
+            times = {name: started(made, name) for name in ("db", "migrate")}
+            self.assertLess(times["db"], times["migrate"])
+
+    def test_05_a_failed_start_is_told_at_once_and_a_crash_loop_opens_the_circuit(self):
+        with server() as made:
+            one(made, SLEEP + ', tries = 2, again = "30s"', START_AFTER=300, CRASH=1)
+            began = time.monotonic()
+            answer = made.get()
+            self.assertIn("503", answer.splitlines()[0])
+            self.assertIn("retry-after: 1", answer)
+            self.assertLess(time.monotonic() - began, 5)
+            time.sleep(1.1)
+            self.assertIn("retry-after: 30", made.get())
+            began = time.monotonic()
+            self.assertIn("cannot be started", made.get())
+            self.assertLess(time.monotonic() - began, 0.5)
+            self.assertEqual(made.begun("cms"), 2, "held traffic does not feed it")
+            self.assertIsNone(made.record(), "what is broken is nobody's plan")
+            self.assertEqual(made.metric('wakes_total{host="cms.test",result="failed"}'), 2)
+            self.assertIn("left alone", made.said("wake_failed")[-1])
+
+
+class Sleep(unittest.TestCase):
+    def test_10_long_requests_and_tunnels_keep_it_awake_and_silent_ones_do_not(self):
+        with server() as made:
+            one(made, SLEEP + ', quiet = "2s"', START_AFTER=0)
+            self.assertIn("/slow", made.get("/slow"))
+            with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nhost: cms.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+                client.recv(4096)
+                for _ in range(8):
+                    client.sendall(b"x")
+                    self.assertEqual(client.recv(10), b"x")
+                    time.sleep(0.5)
+                self.assertEqual(made.state(), "awake")
+                made.becomes("asleep")
+            self.assertEqual(made.begun("cms"), 1)
+
+    def test_11_nothing_is_forwarded_once_the_stop_began_and_who_comes_then_wakes_it_again(self):
+        with server() as made:
+            one(made, START_AFTER=0, STOP_AFTER=1500)
+            made.get()
+            made.becomes("stopping")
+            began = time.monotonic()
+            self.assertIn("/late 0", made.get("/late"), "a fresh process: it answered none before")
+            self.assertGreater(time.monotonic() - began, 0.5)
+            self.assertNotIn("after the stop began", world.run("docker", "logs", made.containers["cms"]))
+            self.assertEqual(made.begun("cms"), 2)
+
+    def test_12_while_somebody_else_holds_the_server_lock_it_stays_awake(self):
+        with server() as made:
+            one(made, START_AFTER=0)
+            (made.path / "app").mkdir(exist_ok=True)
+            with open(made.path / "app" / "lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                # Its hold is 50s: a wake waits half of that for the one who works here.
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                made.get()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                time.sleep(3)
+                self.assertEqual(made.state(), "awake")
+                self.assertIn("somebody else works on this server", made.said("not_slept")[0])
+                self.assertGreater(made.metric('sleep_overdue_seconds{host="cms.test"}'), 1)
+            made.becomes("asleep")
+
+    def test_13_a_wake_waits_for_planned_work_and_joins_what_it_started(self):
+        with server() as made:
+            one(made, START_AFTER=0)
+            made.get()
+            made.becomes("asleep")
+            with open(made.path / "app" / "lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as client:
+                    client.sendall(b"GET /waits HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\n\r\n")
+                    time.sleep(1)
+                    self.assertFalse(made.runs("cms"))
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    self.assertIn(b"/waits", client.recv(4096))
+
+    def test_14_started_and_stopped_by_others_it_is_adopted_and_noticed(self):
+        with server() as made:
+            one(made, 'services = ["cms"], after = "3s", awake = "1s"', START_AFTER=0)
+            made.get()
+            made.becomes("asleep")
+            world.run("docker", "start", made.containers["cms"])
+            made.becomes("awake")
+            self.assertIsNone(made.record())
+            time.sleep(1.5)
+            self.assertEqual(made.state(), "awake", "the idle clock began anew")
+            world.run("docker", "stop", made.containers["cms"])
+            made.becomes("away")
+            self.assertIsNone(made.record(), "that is nobody's plan")
+            self.assertIn("200", made.get().splitlines()[0])
+
+    def test_15_state_survives_a_restart_a_kill_and_a_take_over(self):
+        with server() as made:
+            one(made, START_AFTER=0, STOP_AFTER=1000)
+            made.get()
+            made.becomes("asleep")
+            made.stop()
+            made.start()
+            made.becomes("asleep")
+            self.assertEqual(made.begun("cms"), 1, "nobody was woken by that")
+            made.get()
+            made.becomes("stopping")
+            made.stop(signal.SIGKILL)
+            made.start()
+            self.assertIn("200", made.get().splitlines()[0])
+            self.assertNotIn("after the stop began", world.run("docker", "logs", made.containers["cms"]))
+            made.becomes("asleep")
+            old = made.gateway
+            made.start("--take-over")
+            old.wait(timeout=30)
+            made.becomes("asleep")
+            self.assertIn("200", made.get().splitlines()[0])
+
+    def test_16_commands_wake_and_put_to_sleep_and_a_reload_that_ends_it_wakes(self):
+        with server() as made:
+            one(made, 'services = ["cms"], after = "1h"', START_AFTER=0, MEMORY=64)
+            _, woken = made.sleep("wake", "CMS.test")
+            self.assertEqual((woken["state"], made.runs("cms")), ("awake", True))
+            _, slept = made.sleep("now", "cms.test")
+            self.assertEqual((slept["state"], made.runs("cms")), ("asleep", False))
+            code, refused = made.sleep("wake", "other.test", check=False)
+            self.assertEqual((code, refused["error"]["kind"]), (2, "usage"))
+            code, found = made.sleep("report", "cms.test", check=False)
+            self.assertEqual((code, found["reports"][0]["report"]["gate"]["verdict"]), (4, "too_early"))
+            saved = found["reports"][0]["report"]
+            self.assertGreater(saved["mib_hours"], 0)
+            self.assertIn("MiB are free", made.said("slept")[0])
+            made.hosts = [host.replace("sleep = ", "# sleep = ") for host in made.hosts]
+            made.config()
+            made.gateway.send_signal(signal.SIGHUP)
+            until("it is woken for good", lambda: made.runs("cms") and made.record() is None)
+            self.assertNotIn("sleep_state", made.page().replace("# HELP handover_gateway_sleep_state", "").replace("# TYPE handover_gateway_sleep_state", ""))
+
+    def test_17_an_engine_that_is_gone_is_told_and_nothing_else_breaks(self):
+        with server() as made:
+            made.container("cms")
+            made.host("cms.test", "cms", SLEEP)
+            made.config()
+            path = made.path / "gateway.toml"
+            world.run("docker", "start", made.containers["cms"])
+            config = made.config
+
+            def without():
+                config()
+                path.write_text(path.read_text().replace("[gateway.sleep]", '[gateway.sleep]\ndocker = "/nowhere.sock"'))
+
+            made.config = without
+            made.start()
+            self.assertIn("200", made.get().splitlines()[0], "it is awake as far as anybody knows")
+            until("it says so", lambda: made.said("not_slept"))
+            self.assertTrue(made.runs("cms"))
+
+
+def started(made, service):
+    return world.run("docker", "inspect", "-f", "{{.State.StartedAt}}", made.containers[service])
+
+
+async def many(port, count):
+    async def ask(number):
+        read, write = await asyncio.open_connection("127.0.0.1", port)
+        write.write(f"GET /{number} HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\n\r\n".encode())
+        answer = await asyncio.wait_for(read.read(), 60)
+        write.close()
+        return answer.decode()
+
+    return await asyncio.gather(*(ask(number) for number in range(count)))
+
+
+if __name__ == "__main__":
+    BINARY = os.path.abspath(sys.argv.pop(1))
+    tests = sys.argv[1:]
+    names = unittest.TestLoader().getTestCaseNames
+    known = {name: case for case in (Wake, Sleep) for name in names(case)}
+    suite = unittest.TestSuite(
+        case(name) for name, case in known.items() if not tests or any(wanted in name for wanted in tests)
+    )
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
