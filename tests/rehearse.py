@@ -92,7 +92,8 @@ class Rehearsal(unittest.TestCase):
         self.as_it_is_told([(run["name"], run["outcome"], run["requests"]["nowhere"] + run["requests"]["cut_short"], run["not_200"], json.dumps(run["missing"])) for run in summary["runs"]])
         self.assertEqual(summary["runs"][0]["missing"], {"web-2": ["gateway"]})
         self.assertEqual([run["missing"] for run in summary["runs"][1:]], [{}, {}])
-        self.assertLess(took, 120)
+        if not STORY:
+            self.assertLess(took, 120)
         print(f"\nstory: {took:.1f} s on the wall, {[(run['lost'], run['not_200']) for run in summary['runs']]}", file=sys.stderr)
 
     def test_the_figures_of_the_story_are_as_it_is_told(self):
