@@ -61,6 +61,7 @@ impl Sleep {
     pub(super) fn awake(&mut self, woken: bool, now: Instant) {
         self.last = self.last.max(now);
         self.refused = false;
+        self.wake_after = false;
         self.turn_to(State::Awake { woken }, now);
     }
 
