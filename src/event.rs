@@ -7,7 +7,7 @@ pub use measured::{Gap, Latency, Lost, Mark, Measured, Part, Punctuality, Rate, 
 
 use crate::clock::Stamp;
 use crate::fleet::model::{ReleaseId, ServerName, ServiceName};
-use crate::fleet::plan::Step;
+use crate::fleet::plan::{Purpose, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +47,9 @@ pub enum Event {
         unchanged: usize,
         /// How long it is expected to take, in seconds.
         expected_seconds: f64,
+        /// What for.
+        #[serde(skip_serializing_if = "Purpose::is_deploy")]
+        purpose: Purpose,
     },
     /// A step of a server began, was proved or failed.
     Step {
@@ -118,6 +121,8 @@ pub enum Event {
         /// A sentence.
         what: String,
     },
+    /// What a watchdog saw and did.
+    Watchdog(Box<serde_json::Value>),
     /// How it ended.
     Summary(Box<Summary>),
 }
@@ -213,6 +218,12 @@ pub enum ServerOutcome {
     LeftStopped,
     /// It is left out of rotation.
     LeftOut,
+    /// It was taken out of rotation on purpose, and runs on.
+    Drained,
+    /// It was out, is verified, and is back in rotation.
+    Undrained,
+    /// It was out, was not verified, and is out still.
+    StaysOut,
     /// Nobody knows.
     Unknown,
 }

@@ -24,7 +24,7 @@ cp "$root/tests/mutants.toml" .cargo/mutants.toml
 {
   sed -n '/^\[package\]/,/^publish/p' "$root/Cargo.toml" | grep -v default-run
   printf '[lib]\nname = "handover"\n[workspace]\n[dependencies]\n'
-  grep -E '^(serde|serde_json|toml|saphyr-parser|annotate-snippets|humantime|sha2|base64|thiserror|semver|memchr) = ' "$root/Cargo.toml"
+  grep -E '^(serde|serde_json|toml|saphyr-parser|annotate-snippets|humantime|sha2|base64|thiserror|semver|memchr|idna) = ' "$root/Cargo.toml"
   printf '[dev-dependencies]\n'
   grep -E '^(insta|proptest|tempfile) = ' "$root/Cargo.toml"
   printf '[profile.dev]\ndebug = false\n[profile.dev.package."*"]\nopt-level = 1\n'

@@ -1,5 +1,6 @@
 //! What may stand on the command line. The doc comments are the help.
 
+use super::drain::{Until, until};
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
 use crate::rollout::machine::Protection;
@@ -83,6 +84,10 @@ pub(super) enum Command {
     Rollback(RollbackArgs),
     /// Finish a deploy that broke off
     Resume(ResumeArgs),
+    /// Take a server out of rotation and leave it so; what runs there runs on
+    Drain(DrainArgs),
+    /// Verify a server that is out of rotation, and bring it back
+    Undrain(UndrainArgs),
     /// List the deploys: who, from where, what, how long, and what became of the requests
     History(HistoryArgs),
     /// Say whether the numbers of deploy.toml and the compose file fit together
@@ -91,6 +96,14 @@ pub(super) enum Command {
     Provision(ProvisionArgs),
     /// Check every service on every server
     Verify,
+    /// Show how every server stands: release, services, locks, planned absence, watchdog, targets
+    Status(StatusArgs),
+    /// Put bootstrap and watchdog on the servers, or take them away
+    Install(InstallArgs),
+    /// On a server, at boot: bring the published definition up, verify it, let the server in
+    Bootstrap(BootstrapArgs),
+    /// On a server: look at its services, and heal what stays broken unless planned work is going on
+    Watchdog(WatchdogArgs),
     /// See, put on or take off a freeze; see who holds the locks
     Lock(LockArgs),
     /// Play the deploy on a pretended fleet, with traffic
@@ -211,6 +224,35 @@ pub(super) struct ResumeArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct DrainArgs {
+    /// Which, as deploy.toml calls it
+    #[arg(value_name = "SERVER")]
+    pub(super) server: String,
+    /// Why, for whoever finds it out of rotation
+    #[arg(short, long, value_name = "REASON", default_value = "no reason given")]
+    pub(super) message: String,
+    /// How long it is meant to be out, or until when: afterwards it is called overdue, and stays out all the same
+    #[arg(long, value_name = "DURATION|TIME", value_parser = until)]
+    pub(super) until: Option<Until>,
+    /// Wait for a deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
+    /// Go on even where requests will be lost
+    #[arg(long)]
+    pub(super) allow_downtime: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UndrainArgs {
+    /// Which, as deploy.toml calls it
+    #[arg(value_name = "SERVER")]
+    pub(super) server: String,
+    /// Wait for a deploy to end, so long at most
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
+    pub(super) wait: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct HistoryArgs {
     /// So many of the youngest
     #[arg(short, long, value_name = "N", default_value_t = 20)]
@@ -218,6 +260,49 @@ pub(super) struct HistoryArgs {
     /// Only what was deployed from this machine: no server is asked
     #[arg(long)]
     pub(super) local: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    /// Show it again and again, until interrupted
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "5s")]
+    pub(super) watch: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InstallArgs {
+    /// Take them away again; releases, records and locks stay
+    #[arg(long)]
+    pub(super) remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BootstrapArgs {
+    /// Before the engine starts: only make health fail, so that nothing enters unverified
+    #[arg(long)]
+    pub(super) early: bool,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WatchdogArgs {
+    /// Look once, and end (for cron)
+    #[arg(long)]
+    pub(super) once: bool,
+    /// Say what a look would lead to, and change nothing
+    #[arg(long, conflicts_with = "once")]
+    pub(super) explain: bool,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+/// Which app of this server.
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    /// The app's folder on this server (`release.dir`) [default: the one that this binary lies in]
+    #[arg(long, value_name = "DIR")]
+    pub(super) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -248,6 +333,9 @@ pub(super) struct RehearseArgs {
     /// Keep the pretended fleet up without a deploy, until interrupted
     #[arg(long, conflicts_with = "naive")]
     pub(super) serve: bool,
+    /// Play three deploys of a fleet of its own: with a watchdog that heals at once, with it mended, with the handshake right
+    #[arg(long, conflicts_with_all = ["naive", "serve", "simulate", "fail", "allow_downtime", "first"])]
+    pub(super) story: bool,
     /// Play so many deploys in virtual time instead, with faults drawn from seeds, and look whether every promise is kept
     #[arg(long, value_name = "N", conflicts_with_all = ["naive", "serve", "speed", "fail"])]
     pub(super) simulate: Option<u64>,

@@ -2,14 +2,17 @@
 
 mod access_log;
 mod args;
+mod bootstrap;
 mod check;
 pub mod compose;
 mod connect;
 mod deploy;
+mod drain;
 mod finish;
 mod gateway;
 mod history;
 mod input;
+mod install;
 mod lab;
 mod lock;
 mod marks;
@@ -24,7 +27,10 @@ mod session;
 mod signals;
 mod simulate;
 mod sleep;
+mod status;
+mod story;
 mod verify;
+mod watchdog;
 
 use crate::diag::{Exit, Problem};
 use crate::report::{Format, Level, Reporter};
@@ -58,9 +64,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     exit
 }
 
-/// An agent shares its server with the app: one thread is enough for it.
+/// What shares its server with the app: one thread is enough for it.
 fn threads(command: &Command) -> usize {
-    if matches!(command, Command::Agent) { 1 } else { 2 }
+    if matches!(command, Command::Agent | Command::Watchdog(_) | Command::Bootstrap(_)) { 1 } else { 2 }
 }
 
 fn not_parsed(error: &clap::Error, args: &[OsString]) -> u8 {
@@ -96,12 +102,19 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
         Command::Rollback(args) => rollback::run(&cli.global, &args, &reporter).await,
         Command::Resume(args) => resume::run(&cli.global, &args, &reporter).await,
+        Command::Drain(args) => drain::out(&cli.global, &args, &reporter).await,
+        Command::Undrain(args) => drain::back(&cli.global, &args, &reporter).await,
         Command::History(args) => history::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
         Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,
+        Command::Status(args) => Box::pin(status::run(&cli.global, &args, &reporter)).await,
+        Command::Install(args) => install::run(&cli.global, &args, &reporter).await,
+        Command::Bootstrap(args) => bootstrap::run(&args, &reporter).await,
+        Command::Watchdog(args) => watchdog::run(&args, &reporter).await,
         Command::Verify => verify::run(&cli.global, &reporter).await,
         Command::Lock(args) => lock::run(&cli.global, &args, &reporter).await,
         Command::Rehearse(args) if args.simulate.is_some() => simulate::run(&cli.global, &args, &reporter),
+        Command::Rehearse(args) if args.story => Box::pin(story::run(&args, &reporter)).await,
         Command::Rehearse(args) => Box::pin(rehearse::run(&cli.global, &args, &reporter)).await,
         Command::Measure(args) if args.url.is_none() => access_log::run(&args, &reporter),
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,

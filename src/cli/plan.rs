@@ -9,8 +9,11 @@ use crate::event::{Event, Line, Sink};
 use crate::fleet::model::{Known, ServerFacts, Snapshot};
 use crate::fleet::plan::{Options, Plan, offline_snapshot, releases_in_fleet};
 use crate::report::{Format, Reporter, plan_json, plan_text};
-use crate::rollout::{Files, Unfinished, journals, make_plan, observe, resolve, selected};
+use crate::rollout::{Files, Unfinished, journals, make_plan, observe, overdue, resolve, selected};
 use serde_json::json;
+
+/// So many runs of every kind are looked through for one that broke off.
+const LOOK_BACK: u32 = 20;
 
 pub(super) async fn run(global: &Global, args: &PlanArgs, reporter: &Reporter) -> u8 {
     let planned = Box::pin(planned(global, args, reporter)).await;
@@ -73,6 +76,7 @@ async fn live(global: &Global, args: &PlanArgs, reporter: &Reporter) -> Result<P
         Err(problem) => Err(problem),
     };
     say_unfinished(reporter, &ports, &clock, &snapshot).await;
+    say_warnings(reporter, overdue(&snapshot));
     connect::close(ports).await;
     say_mixed(reporter, &options, &snapshot);
     plan
@@ -85,10 +89,19 @@ async fn say_unfinished(reporter: &Reporter, ports: &connect::RealPorts, clock: 
         return;
     }
     // What cannot be read now is asked for again by the deploy, which refuses without it.
-    let Ok(journals) = journals(ports, clock, 1).await else { return };
-    if let Some(journal) = journals.into_iter().next().filter(Journal::is_unfinished) {
-        let what = format!("an earlier deploy broke off: {}; see `handover resume`", Unfinished { journal }.sentence());
-        reporter.take(Line::new(clock.now(), Event::Warning { server: None, what }));
+    let Ok(mut journals) = journals(ports, clock, LOOK_BACK).await else { return };
+    let warn = |what| reporter.take(Line::new(clock.now(), Event::Warning { server: None, what }));
+    if journals.first().is_some_and(|journal| !journal.head.purpose.is_deploy() && journal.is_unfinished()) {
+        let journal = journals.remove(0);
+        let again = journal.head.what.clone();
+        let what = format!(
+            "{} broke off; what it left is as `handover plan` finds it, and `{again}` may be run again",
+            Unfinished { journal }.sentence()
+        );
+        warn(what);
+    }
+    if let Some(journal) = journals.into_iter().find(|j| j.head.purpose.is_deploy()).filter(Journal::is_unfinished) {
+        warn(format!("an earlier deploy broke off: {}; see `handover resume`", Unfinished { journal }.sentence()));
     }
 }
 

@@ -105,7 +105,7 @@ fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
 }
 
 /// A lab keeps many connections open at a time: as many files as may be had are asked for.
-fn enough_files() -> Result<(), Problem> {
+pub(super) fn enough_files() -> Result<(), Problem> {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let may = if raised.is_ok() { limit.maximum } else { limit.current };
@@ -154,7 +154,8 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
     let deployed = if args.naive {
         naively(lab, &measuring, signals).await
     } else {
-        Box::pin(handover(lab, options, &measuring, signals)).await
+        let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
+        Box::pin(handover(lab, options, &measuring, outside)).await
     };
     let (requests, losses) = measuring.finish().await;
     let mut extra = finish::Extra::measured(requests, &losses);
@@ -175,7 +176,7 @@ async fn play(lab: &Lab, args: &RehearseArgs, options: Options, signals: &Signal
 }
 
 /// A lab that could not keep its own times proves nothing, whatever came out.
-fn invalid(lab: &Lab) -> Option<Problem> {
+pub(super) fn invalid(lab: &Lab) -> Option<Problem> {
     (!lab.kept_its_times()).then(|| {
         let message = format!(
             "the run is invalid: this machine was too slow for it (p99 of the lab's own delay is {:?})",
@@ -185,7 +186,7 @@ fn invalid(lab: &Lab) -> Option<Problem> {
     })
 }
 
-async fn handover(lab: &Lab, options: Options, measuring: &Measuring, signals: &Signals) -> Deployed {
+pub(super) async fn handover(lab: &Lab, options: Options, events: &dyn Sink, outside: Outside) -> Deployed {
     let balancer = match lab.fleet().balancer.kind {
         BalancerKind::None => AnyBalancer::None,
         // The lab has one kind of balancer; that it is not the user's own was said at the beginning.
@@ -196,8 +197,7 @@ async fn handover(lab: &Lab, options: Options, measuring: &Measuring, signals: &
         options,
         ..Order::of_files(super::connect::run("handover rehearse"), lab.fleet().clone(), Files::default())
     };
-    let outside = Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
-    deploy(&ports, &order, &lab.clock(), Tell { events: measuring, book: None }, outside).await
+    deploy(&ports, &order, &lab.clock(), Tell { events, book: None }, outside).await
 }
 
 async fn naively(lab: &Lab, measuring: &Measuring, signals: &Signals) -> Deployed {

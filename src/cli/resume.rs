@@ -9,7 +9,7 @@ use crate::event::journal::Journal;
 use crate::fleet::model::Fleet;
 use crate::fleet::plan::Options;
 use crate::report::{Format, Reporter};
-use crate::rollout::{Order, Over, Source, journals};
+use crate::rollout::{Order, Over, Source, deploys};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ async fn ready(global: &Global, reporter: &Reporter) -> Result<Fleet, Problem> {
 }
 
 async fn youngest(session: &Session) -> Result<Journal, Problem> {
-    let found = journals(&session.ports, &session.clock, 1).await?;
+    let found = deploys(&session.ports, &session.clock).await?;
     found.into_iter().next().ok_or_else(|| {
         Problem::new(Exit::Refused, "there is nothing to resume: no server knows of any deploy")
             .hint("`handover deploy` begins one")

@@ -9,7 +9,7 @@ use crate::fleet::model::{Fleet, ReleaseId, ServerName};
 use crate::fleet::plan::Options;
 use crate::fleet::release::{OnServer, one_back};
 use crate::report::{Format, Reporter, releases_json, releases_text};
-use crate::rollout::{Order, Over, Source, journals, releases, selected};
+use crate::rollout::{Order, Over, Source, deploys, releases, selected};
 use crate::server::wire::Listed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ async fn before(session: &Session, listed: &BTreeMap<ServerName, Vec<Listed>>) -
             previous: called(releases, "previous"),
         })
         .collect();
-    let youngest = journals(&session.ports, &session.clock, 1).await?.into_iter().next();
+    let youngest = deploys(&session.ports, &session.clock).await?.into_iter().next();
     let went_back = youngest
         .filter(|journal| journal.head.what.starts_with("handover rollback") && journal.is_deployed())
         .map(|journal| journal.head.release);

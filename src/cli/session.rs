@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::Fleet;
 use crate::report::{Book, Reporter};
-use crate::rollout::{Deployed, Order, Outside, Over, Tell, Unfinished, deploy, measured, observe};
+use crate::rollout::{Deployed, Order, Outside, Over, Source, Tell, Unfinished, deploy, measured, observe};
 use crate::server::wire::Run;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Session {
         if let (Some(requests), true) = (requests, deployed.ending.is_ok()) {
             measured(&ports, book.as_ref().ok().map(|book| book as _), &clock, requests).await;
         }
-        if order.options.servers.is_some() {
+        if order.options.servers.is_some() && matches!(order.source, Source::Files(_) | Source::OnDisk(_)) {
             plan::say_mixed(&reporter, &order.options, &observe(&ports, &fleet, &clock).await);
         }
         connect::close(ports).await;

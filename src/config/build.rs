@@ -250,7 +250,15 @@ fn specs<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Vec<TargetSpec>> {
 }
 
 fn watchdog(view: View<'_>) -> Option<Watchdog> {
-    Some(Watchdog { interval: view.duration("interval")?, strikes: view.number("strikes")? })
+    Some(Watchdog {
+        interval: view.duration("interval")?,
+        strikes: view.number("strikes")?,
+        heals: view.number("heals")?,
+        window: view.duration("window")?,
+        on_heal: view.texts("on_heal")?,
+        on_give_up: view.texts("on_give_up")?,
+        textfile: view.text("textfile"),
+    })
 }
 
 fn measure(view: View<'_>) -> Option<Measure> {

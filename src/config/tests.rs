@@ -147,7 +147,15 @@ fn example() -> Fleet {
             server("web-2", "i-0b2c3d4e5f6071829", "eu-central-1b"),
             server("web-3", "i-0c3d4e5f60718293a", "eu-central-1c"),
         ],
-        watchdog: Watchdog { interval: s(60), strikes: 4 },
+        watchdog: Watchdog {
+            interval: s(60),
+            strikes: 4,
+            heals: 3,
+            window: s(3600),
+            on_heal: Vec::new(),
+            on_give_up: Vec::new(),
+            textfile: None,
+        },
         gateway: None,
         measure: Some(Measure { url: "https://api.mythex.example/version".to_owned(), rate: 20.0, timeout: s(10) }),
     }

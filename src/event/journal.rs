@@ -4,7 +4,7 @@
 
 use super::{Course, Requests, ServerOutcome, StepState};
 use crate::fleet::model::{ReleaseId, ServerName};
-use crate::fleet::plan::Step;
+use crate::fleet::plan::{Purpose, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +40,9 @@ pub struct Head {
     /// The run that this one goes on with.
     #[serde(default)]
     pub resumes: Option<String>,
+    /// What for.
+    #[serde(default)]
+    pub purpose: Purpose,
 }
 
 /// One line.
@@ -248,6 +251,7 @@ mod tests {
             servers: vec!["web-1".into(), "web-2".into()],
             only: None,
             resumes: None,
+            purpose: Purpose::Deploy,
         }
     }
 

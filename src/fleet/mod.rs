@@ -8,5 +8,7 @@ pub mod plan;
 pub mod provision;
 pub mod recovery;
 pub mod release;
+pub mod strikes;
 pub mod timing;
 pub mod verify;
+pub mod watch;

@@ -114,15 +114,8 @@ pub fn container_faults(
     image_ids: &BTreeMap<ServiceName, String>,
     containers: &[Container],
 ) -> Vec<ContainerFault> {
-    let mut faults = Vec::new();
-    for (service, pin) in &manifest.services {
-        let own: Vec<&Container> = containers.iter().filter(|c| &c.service == service).collect();
-        if own.len() != pin.replicas as usize {
-            let what = format!("{service}: {} containers instead of {}", own.len(), pin.replicas);
-            faults.push(ContainerFault { what, lasting: own.len() > pin.replicas as usize });
-        }
-        faults.extend(own.into_iter().filter_map(|c| container_fault(c, pin.one_shot, image_ids.get(service))));
-    }
+    let mut faults: Vec<ContainerFault> =
+        manifest.services.keys().flat_map(|service| service_faults(manifest, image_ids, containers, service)).collect();
     for container in containers {
         if !manifest.services.contains_key(&container.service) {
             faults.push(ContainerFault {
@@ -131,6 +124,25 @@ pub fn container_faults(
             });
         }
     }
+    faults
+}
+
+/// The same of one service; nothing where the release has none of that name.
+#[must_use]
+pub fn service_faults(
+    manifest: &Manifest,
+    image_ids: &BTreeMap<ServiceName, String>,
+    containers: &[Container],
+    service: &ServiceName,
+) -> Vec<ContainerFault> {
+    let Some(pin) = manifest.services.get(service) else { return Vec::new() };
+    let own: Vec<&Container> = containers.iter().filter(|c| &c.service == service).collect();
+    let mut faults = Vec::new();
+    if own.len() != pin.replicas as usize {
+        let what = format!("{service}: {} containers instead of {}", own.len(), pin.replicas);
+        faults.push(ContainerFault { what, lasting: own.len() > pin.replicas as usize });
+    }
+    faults.extend(own.into_iter().filter_map(|c| container_fault(c, pin.one_shot, image_ids.get(service))));
     faults
 }
 

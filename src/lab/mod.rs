@@ -10,6 +10,7 @@ mod ports;
 pub mod servers;
 pub mod service;
 pub mod simulation;
+pub mod story;
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod provision;
 mod releases;
+mod status;
 mod table;
 mod text;
 
@@ -20,6 +21,7 @@ pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
 pub use provision::provision_text;
 pub use releases::{history_json, history_text, releases_json, releases_text};
+pub use status::{status_json, status_text};
 pub use table::table;
 
 use crate::diag::Problem;

@@ -4,6 +4,7 @@ use super::{Level, measured, table};
 use crate::diag::Problem;
 use crate::event::{Course, Event, GatewayState, Line, Mark, Requests, ServerOutcome, StepState, Summary, Took};
 use crate::fleet::model::{ServerName, show_duration};
+use crate::fleet::plan::Purpose;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -37,7 +38,12 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
             )
         }
         Event::Preflight { server, what } => format!("{at}  {}{what}", prefix(server.as_ref())),
-        Event::Began { release, label, servers, unchanged, expected_seconds } => {
+        Event::Began { release, expected_seconds, purpose: purpose @ (Purpose::Drain | Purpose::Undrain), .. } => {
+            let about = show_duration(Duration::from_secs_f64(expected_seconds.round()));
+            let what = if *purpose == Purpose::Drain { "leaves rotation" } else { "comes back" };
+            format!("{at}  a server with {} {what}, about {about}", release.short())
+        }
+        Event::Began { release, label, servers, unchanged, expected_seconds, .. } => {
             let label = label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
             let same = if *unchanged > 0 { format!(", {unchanged} unchanged") } else { String::new() };
             let about = show_duration(Duration::from_secs_f64(expected_seconds.round()));
@@ -73,7 +79,7 @@ fn prefix(server: Option<&ServerName>) -> String {
 
 fn mark(outcome: ServerOutcome) -> &'static str {
     match outcome {
-        ServerOutcome::Deployed | ServerOutcome::Unchanged => "",
+        ServerOutcome::Deployed | ServerOutcome::Unchanged | ServerOutcome::Drained | ServerOutcome::Undrained => "",
         ServerOutcome::LeftOut | ServerOutcome::Unknown => "needs a hand: ",
         _ => "undone: ",
     }

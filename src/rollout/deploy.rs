@@ -103,6 +103,7 @@ async fn run<S: Server, B: Balancer>(
             servers: plan.servers().count(),
             unchanged: plan.unchanged.len(),
             expected_seconds: seconds(plan.expected()),
+            purpose: plan.aim.purpose(),
         },
     ));
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

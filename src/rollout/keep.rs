@@ -67,6 +67,7 @@ impl<'a> Keeper<'a> {
             servers: plan.servers().map(|server| server.name.clone()).collect(),
             only: order.options.servers.clone(),
             resumes: order.resumes.clone(),
+            purpose: plan.aim.purpose(),
         }));
         keeper
     }

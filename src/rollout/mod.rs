@@ -2,6 +2,7 @@
 //!
 //! Knows the words of the fleet and of the wire, never an adapter.
 
+mod absence;
 mod ask;
 mod bring;
 mod deploy;
@@ -13,10 +14,11 @@ mod preflight;
 pub mod provision;
 mod unfinished;
 
+pub use absence::overdue;
 pub use ask::{observe, on_each};
 pub use bring::{releases, resolve};
 pub use deploy::{Deployed, Tell, deploy};
 pub use driver::{Outside, Ports, drive};
 pub use keep::{Book, measured};
 pub use preflight::{Files, NotReady, Order, Over, Ready, Source, make_plan, preflight, selected};
-pub use unfinished::{Unfinished, compared, journals};
+pub use unfinished::{Unfinished, compared, deploys, journals};

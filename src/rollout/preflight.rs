@@ -1,5 +1,6 @@
 //! Everything that can fail before traffic is touched, for the whole fleet: reach, rights, locks, the release in place.
 
+use super::absence::{self, overdue};
 use super::ask::{OBSERVE, observe, on_each, server_problem};
 use super::bring::{adopt, find, resolve, stage_and_pull};
 use super::driver::Ports;
@@ -9,7 +10,7 @@ use super::unfinished::{self, Unfinished};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
-use crate::fleet::model::{Fleet, Holder, Known, ReleaseId, ReleaseOnDisk, ServerName, Snapshot};
+use crate::fleet::model::{Absence, Fleet, Holder, Known, ReleaseId, ReleaseOnDisk, ServerName, Snapshot};
 use crate::fleet::plan::{self, Options, Plan, WhyNot};
 use crate::fleet::release::Manifest;
 use crate::server::wire::{Blob, Reply, Request, Run};
@@ -54,6 +55,10 @@ pub enum Source {
     Files(Files),
     /// It lies whole on every server: no registry is asked.
     OnDisk(ReleaseId),
+    /// None: the server that is meant leaves rotation, with this record.
+    Drain(Absence),
+    /// None: the server that is meant comes back.
+    Undrain,
 }
 
 /// What a release is made of.
@@ -102,6 +107,16 @@ impl From<Problem> for NotReady {
     }
 }
 
+/// What lies on a server and is not what was published there stands in nobody's way, but somebody should know.
+fn say_drift(snapshot: &Snapshot, clock: &Clock, sink: &dyn Sink) {
+    for (name, facts) in &snapshot.servers {
+        for what in facts.get().into_iter().flat_map(|facts| &facts.drift) {
+            let warning = Event::Warning { server: Some(name.clone()), what: what.clone() };
+            sink.take(Line::new(clock.now(), warning));
+        }
+    }
+}
+
 /// Makes everything ready, or says why not; nothing that serves was touched.
 ///
 /// # Errors
@@ -124,9 +139,12 @@ pub async fn preflight<S: Server, B: Balancer>(
     // Whoever had the lock until now may have changed what was seen before, or have put a freeze on.
     let snapshot = observe(ports, &order.fleet, clock).await;
     fit_to_begin(&snapshot)?;
+    say_drift(&snapshot, clock, sink);
+    overdue(&snapshot).iter().for_each(warn);
     let selected = selected(&order.fleet, &order.options);
     let left = unfinished::find(ports, clock).await?;
     let there = match &order.source {
+        Source::Drain(_) | Source::Undrain => return absence::ready(order, snapshot, left.as_ref(), &say, &warn),
         Source::Files(files) => {
             let resolved = resolve(ports, &order.fleet, files, clock, &selected).await?;
             resolved.warnings.iter().for_each(warn);
@@ -182,6 +200,11 @@ pub fn make_plan(
     options: &Options,
 ) -> Result<Plan, Problem> {
     let plan = plan::plan(fleet, snapshot, release, options).map_err(|why| refusal(&why))?;
+    read_again(fleet, plan)
+}
+
+/// Has a plan read by somebody else.
+pub(super) fn read_again(fleet: &Fleet, plan: Plan) -> Result<Plan, Problem> {
     let notes = plan::check(fleet, &plan);
     if notes.is_empty() {
         return Ok(plan);
@@ -197,7 +220,7 @@ pub fn make_plan(
     .hint("nothing was touched; please report it with the output of `handover plan --output json`"))
 }
 
-fn refusal(why: &[WhyNot]) -> Problem {
+pub(super) fn refusal(why: &[WhyNot]) -> Problem {
     let mut hints: Vec<String> = Vec::new();
     for hint in why.iter().map(WhyNot::hint) {
         if !hints.contains(&hint) {

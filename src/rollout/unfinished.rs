@@ -15,6 +15,8 @@ use crate::server::wire::{Reply, Request};
 use std::time::{Duration, UNIX_EPOCH};
 
 const WITHIN: Duration = Duration::from_secs(25);
+/// So many runs of every kind are looked through for the youngest deploy.
+const LOOK_BACK: u32 = 20;
 
 /// A deploy that broke off.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,12 +63,22 @@ fn not_known(name: &ServerName, why: &str) -> Problem {
         .on(name)
 }
 
-/// The youngest run, if it broke off. Only with the deploy lock in hand: a run that goes on looks the same.
+/// The deploys among the journals of every server, the youngest first: who is out of rotation or back is no part of that.
+///
+/// # Errors
+/// As `journals`.
+pub async fn deploys<S: Server, B: Balancer>(ports: &Ports<S, B>, clock: &Clock) -> Result<Vec<Journal>, Problem> {
+    let mut found = journals(ports, clock, LOOK_BACK).await?;
+    found.retain(|journal| journal.head.purpose.is_deploy());
+    Ok(found)
+}
+
+/// The youngest deploy, if it broke off. Only with the deploy lock in hand: a run that goes on looks the same.
 pub(super) async fn find<S: Server, B: Balancer>(
     ports: &Ports<S, B>,
     clock: &Clock,
 ) -> Result<Option<Unfinished>, Problem> {
-    let youngest = journals(ports, clock, 1).await?.into_iter().next();
+    let youngest = deploys(ports, clock).await?.into_iter().next();
     Ok(youngest.filter(Journal::is_unfinished).map(|journal| Unfinished { journal }))
 }
 
@@ -127,6 +139,9 @@ fn word(outcome: ServerOutcome) -> &'static str {
         ServerOutcome::RolledBack => "rolled back",
         ServerOutcome::LeftStopped => "left stopped",
         ServerOutcome::LeftOut => "left out of rotation",
+        ServerOutcome::Drained => "drained",
+        ServerOutcome::Undrained => "back in rotation",
+        ServerOutcome::StaysOut => "still out of rotation",
         ServerOutcome::Unknown => "in a state that could not be learnt",
     }
 }

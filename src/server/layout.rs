@@ -170,6 +170,30 @@ impl Layout {
         self.dir.join("journal")
     }
 
+    /// What bootstrap and watchdog know of the fleet.
+    #[must_use]
+    pub fn settings(&self) -> PathBuf {
+        self.dir.join("server.json")
+    }
+
+    /// What the watchdog saw last, and counts.
+    #[must_use]
+    pub fn watchdog(&self) -> PathBuf {
+        self.dir.join("watchdog.json")
+    }
+
+    /// Touched at each look of the watchdog.
+    #[must_use]
+    pub fn heartbeat(&self) -> PathBuf {
+        self.dir.join("watchdog.heartbeat")
+    }
+
+    /// Our own binary as it is installed, for bootstrap and watchdog.
+    #[must_use]
+    pub fn installed(&self) -> PathBuf {
+        self.bin().join("handover")
+    }
+
     /// A planned absence.
     #[must_use]
     pub fn absence(&self) -> PathBuf {

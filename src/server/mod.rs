@@ -4,6 +4,7 @@
 //! is said to it.
 
 pub mod agent;
+pub mod bootstrap;
 pub mod compose;
 pub mod flock;
 pub mod frame;
@@ -13,4 +14,7 @@ mod probes;
 mod process;
 mod publish;
 pub mod run;
+mod settings;
+mod units;
+pub mod watchdog;
 pub mod wire;

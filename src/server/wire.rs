@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -237,6 +237,10 @@ pub enum Request {
         /// So many of the youngest.
         newest: u32,
     },
+    /// Put bootstrap and watchdog here.
+    Install,
+    /// Take them away.
+    Uninstall,
 }
 
 /// What a server answers.
@@ -273,6 +277,8 @@ pub enum Reply {
     Releases(Vec<Listed>),
     /// To `Journals`: the text of each, the youngest first.
     Journals(Vec<String>),
+    /// To `Install` and `Uninstall`: what was changed, each as a sentence.
+    Installed(Vec<String>),
 }
 
 /// A release that lies on a server.

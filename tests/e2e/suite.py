@@ -540,6 +540,80 @@ class Cases(Base):
         here = self.world.run("history", "--local")
         self.assertEqual([d["run"] for d in here.summary["deploys"]][:3], [d["run"] for d in history.summary["deploys"]][:3])
 
+    def is_out(self, server):
+        """Neither the balancer sends it anything, nor does a killed agent's end bring it back."""
+        self.assertEqual(self.world.on(server, "sh", "-c", "[ -e /opt/mythex/absence.json ] && echo yes"), "yes")
+        if self.world.balancer.drain == BY_FILE:
+            self.assertEqual(self.world.on(server, "sh", "-c", "[ -e /run/mythex/drain ] && echo yes"), "yes")
+        self.assertFalse(self.world.balancer.healthy())
+
+    def test_14c_a_drained_server_runs_on_out_of_rotation_and_comes_back_verified(self):
+        self.wait_in_rotation()
+        mark, before = self.world.load.mark(), self.world.containers("web-2")
+        end = self.world.run("drain", "web-2", "-m", "a new disk", "--until", "2h")
+        self.ended(end, 0, "drained")
+        self.is_out("web-2")
+        self.assertEqual(self.world.containers("web-2"), before)
+        again = self.world.run("drain", "web-2", "-m", "and a new fan")
+        self.ended(again, 0, "drained")
+        self.assertIn("a new disk", again.out)
+        self.is_out("web-2")
+        end = self.world.run("deploy", "--servers", "web-2", tag="v3")
+        self.ended(end, 5)
+        self.is_out("web-2")
+        end = self.world.run("undrain", "web-2")
+        self.ended(end, 0, "undrained")
+        self.wait_in_rotation()
+        self.assertEqual(self.world.on("web-2", "sh", "-c", "[ -e /opt/mythex/absence.json ] && echo yes"), "")
+        self.ended(self.world.run("undrain", "web-2"), 0, "unchanged")
+        self.nothing_lost(mark)
+        self.unlocked()
+        told = [(d["what"], d["outcome"]) for d in self.world.run("history").summary["deploys"]]
+        self.assertEqual(told[:2], [("handover undrain web-2", "unchanged"), ("handover undrain web-2", "undrained")])
+        self.ended(self.world.run("resume"), 0, "unchanged")
+
+    def test_14d_what_does_not_pass_its_check_stays_out(self):
+        self.ended(self.world.run("drain", "web-3", "-m", "broken"), 0, "drained")
+        container = self.world.containers("web-3")["orchestrator"][0]
+        self.world.on("web-3", "docker", "stop", container)
+        end = self.world.run("undrain", "web-3")
+        self.ended(end, 5, "rolled_back")
+        self.assertIn("orchestrator", end.message)
+        self.is_out("web-3")
+        self.world.on("web-3", "docker", "start", container)
+        self.ended(self.world.run("undrain", "web-3"), 0, "undrained")
+        self.wait_in_rotation()
+        self.unlocked()
+
+    def test_14e_a_drain_that_is_killed_is_flipped_back_before_its_record_and_left_out_after_it(self):
+        if self.world.balancer.drain != BY_FILE:
+            self.skipTest("what only the balancer was told no agent can undo")
+        mark = self.world.load.mark()
+        process = self.world.start("drain", "web-1")
+        for line in process.stdout:
+            event = json.loads(line)
+            if event.get("event") == "step" and event["step"] == "settle" and event["state"] == "began":
+                process.kill()
+                break
+        process.communicate()
+        self.wait_in_rotation()
+        self.assertEqual(self.world.on("web-1", "sh", "-c", "[ -e /opt/mythex/absence.json ] && echo yes"), "")
+        self.assertIn("broke off", self.world.run("plan", tag="v1").out)
+        self.ended(self.world.run("drain", "web-1", "--wait", "1m"), 0, "drained")
+        process = self.world.start("undrain", "web-1")
+        for line in process.stdout:
+            event = json.loads(line)
+            if event.get("event") == "step" and event["step"] == "verify" and event["state"] == "began":
+                process.kill()
+                break
+        process.communicate()
+        time.sleep(12)
+        self.is_out("web-1")
+        self.ended(self.world.run("undrain", "web-1", "--wait", "1m"), 0, "undrained")
+        self.wait_in_rotation()
+        self.nothing_lost(mark)
+        self.unlocked()
+
     def test_15_part_of_the_fleet(self):
         mark = self.world.load.mark()
         end = self.world.run("deploy", "--servers", "web-2", tag="v2")

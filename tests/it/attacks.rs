@@ -120,6 +120,8 @@ fn is_true(outcome: ServerOutcome, before: &Looks, after: &Looks, pickable: bool
             after.current == before.current && after.running == before.current && (after.drained == kept_out)
         }
         ServerOutcome::LeftStopped => after.running.is_none() && (after.current.is_none() || after.absence.is_some()),
+        ServerOutcome::Drained | ServerOutcome::StaysOut => out && after.absence.is_some(),
+        ServerOutcome::Undrained => !after.drained && after.absence.is_none(),
         ServerOutcome::LeftOut => out && after.absence.is_some(),
         ServerOutcome::Unknown => true,
     }

@@ -64,7 +64,7 @@ fn a_broken_file_has_every_problem_told_at_once_with_its_place() {
 #[test]
 fn every_wrong_use_ends_with_2_and_says_the_way_out() {
     let dir = folder(EXAMPLE);
-    let rows: [(&[&str], &str); 9] = [
+    let rows: [(&[&str], &str); 13] = [
         (&["deploy"], "not given: TAG"),
         (&["deploy", "--set", "TAG"], "VAR=VALUE"),
         (&["deploy", "--set", "TAGS=1"], "release.vars does not name it"),
@@ -73,6 +73,10 @@ fn every_wrong_use_ends_with_2_and_says_the_way_out() {
         (&["plan", "--offline", "-d", "staging"], "deploy.staging.toml"),
         (&["rehearse", "--speed", "0"], "--speed 0"),
         (&["rehearse", "--fail", "web-9:api"], "no such server or service"),
+        (&["drain", "web-9"], "there are web-1, web-2, web-3"),
+        (&["undrain", "web-1", "--servers", "web-*"], "--servers"),
+        (&["drain", "web-1", "--until", "soon"], "2026-12-01T08:00:00Z"),
+        (&["drain", "web-1", "--until", "2001-01-01T00:00:00Z"], "is over already"),
         (&["deplyo"], "unrecognized subcommand"),
     ];
     for (args, word) in rows {

@@ -87,8 +87,10 @@ fn every_link_in_the_documents_leads_somewhere() {
     for name in [
         "README.md",
         "docs/architecture.md",
+        "docs/drain.md",
         "docs/exit-codes.md",
         "docs/steps.md",
+        "docs/story.md",
         "docs/performance.md",
         "docs/reference.md",
         "docs/measure.md",

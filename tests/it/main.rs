@@ -1,5 +1,6 @@
 //! The one test binary: everything that needs no machine of its own.
 
+mod absences;
 mod access_log;
 mod alb;
 mod architecture;
@@ -11,6 +12,7 @@ mod docs;
 mod fuzz;
 mod gateway;
 mod haproxy;
+mod interleavings;
 mod lab;
 mod measure;
 mod peers;

@@ -2,7 +2,7 @@
 
 use crate::world::fleet;
 use handover::fleet::model::Fleet;
-use handover::lab::simulation::{one, simulate};
+use handover::lab::simulation::{absence, one, simulate};
 use handover::rollout::machine::Protection;
 
 const EXAMPLE: &str = include_str!("../../deploy.toml");
@@ -58,6 +58,21 @@ fn every_promise_is_kept_with_two_servers_and_with_four_in_batches() {
     more.targets.values_mut().flatten().for_each(|target| target.id = "i-0d000000000000000".into());
     four.servers.push(more);
     keeps_every_promise(&four, 20);
+}
+
+/// Who drains or undrains may die at any moment, with everything else that goes wrong.
+#[test]
+fn whatever_happens_a_drained_server_is_out_or_in_and_comes_back() {
+    let example = fleet(EXAMPLE);
+    let halves = std::thread::scope(|scope| {
+        let half = |from| {
+            let example = &example;
+            scope.spawn(move || (from..from + 100).flat_map(|seed| absence(example, seed).expect("played")).collect())
+        };
+        [half(1), half(1001)].map(|half| half.join().expect("no panic"))
+    });
+    let told: Vec<_> = halves.iter().flat_map(|half: &Vec<_>| half).map(|v| (v.seed, &v.what, &v.faults)).collect();
+    assert!(told.is_empty(), "{told:#?}");
 }
 
 #[test]

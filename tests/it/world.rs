@@ -14,7 +14,7 @@ use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
 use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
 use handover::rollout::port::{Balancer, BalancerError, Server as ServerPort, ServerError};
-use handover::rollout::{Deployed, Files, Order, Outside, Ports, Tell, deploy};
+use handover::rollout::{Deployed, Files, Order, Outside, Ports, Source, Tell, deploy};
 use handover::server::wire::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -281,7 +281,7 @@ impl World {
         self.with(|inner| {
             let sim = inner.sims.get_mut(&server.into()).expect("server");
             sim.drained = true;
-            sim.absence = Some(Absence { reason: "before".into(), ends_when_verified, since: 0 });
+            sim.absence = Some(Absence { ends_when_verified, ..Absence::of_a_failure("before") });
         });
     }
 
@@ -303,13 +303,31 @@ impl World {
     }
 
     pub async fn deploy_with(&self, options: Options, change: impl FnOnce(&watch::Sender<u32>)) -> Deployed {
+        self.carry_out(Source::Files(Files::default()), options, change).await
+    }
+
+    /// Takes a server out of rotation, as a person does.
+    pub async fn drain(&self, server: &str) -> Deployed {
+        self.carry_out(Source::Drain(drained("disk")), only(server), |_| {}).await
+    }
+
+    pub async fn undrain(&self, server: &str) -> Deployed {
+        self.carry_out(Source::Undrain, only(server), |_| {}).await
+    }
+
+    pub async fn carry_out(
+        &self,
+        source: Source,
+        options: Options,
+        change: impl FnOnce(&watch::Sender<u32>),
+    ) -> Deployed {
         let fleet = self.with(|inner| inner.fleet.clone());
         let ports = self.ports();
         let (interrupt, interrupts) = watch::channel(0);
         let lost = self.lost.subscribe();
         change(&interrupt);
         let run = Run { id: "1-1-1".into(), who: "somebody@test".into(), what: "handover deploy".into() };
-        let order = Order { options, ..Order::of_files(run, fleet, Files::default()) };
+        let order = Order { options, source, ..Order::of_files(run, fleet, Files::default()) };
         let tell = Tell { events: self, book: None };
         deploy(&ports, &order, &self.clock, tell, Outside { interrupts, lost }).await
     }
@@ -345,6 +363,15 @@ impl World {
     pub fn requests(&self, server: &str) -> Vec<String> {
         self.with(|inner| inner.sims[&server.into()].requests.clone())
     }
+}
+
+/// A person's word that a server is to be out.
+pub fn drained(reason: &str) -> Absence {
+    Absence { ends_when_verified: false, ..Absence::of_a_failure(reason) }
+}
+
+pub fn only(server: &str) -> Options {
+    Options { servers: Some(vec![server.into()]), ..Options::default() }
 }
 
 fn group_spec(group: &Group) -> GroupSpec {
@@ -491,6 +518,11 @@ impl Inner {
         self.sims.get_mut(&server.into()).expect("server").drained = false;
     }
 
+    /// A record says that it is out, and nothing else does.
+    pub fn absent(&mut self, server: &str, absence: Absence) {
+        self.sims.get_mut(&server.into()).expect("server").absence = Some(absence);
+    }
+
     /// What a script does to a server that knows no balancer: health fails or passes, the app runs or does not.
     pub fn by_hand(&mut self, server: &ServerName, drained: bool, up: bool) {
         let sim = self.sims.get_mut(server).expect("server");
@@ -567,6 +599,9 @@ impl Inner {
             lock: None,
             deploy_lock: None,
             freeze: None,
+            watchdog: None,
+            installed: None,
+            drift: Vec::new(),
         }
     }
 
@@ -812,7 +847,9 @@ impl Inner {
             | Request::Stop
             | Request::Releases
             | Request::Journal { .. }
-            | Request::Journals { .. } => Reply::Done,
+            | Request::Journals { .. }
+            | Request::Install
+            | Request::Uninstall => Reply::Done,
         })
     }
 }

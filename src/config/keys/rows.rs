@@ -73,6 +73,11 @@ pub(super) const ROWS: &[Key] = &[
 
     key("watchdog", "interval", Kind::Duration { min: 1000, max: DAY }, Default("\"60s\""), "\"60s\"", "Between two looks."),
     key("watchdog", "strikes", count(1, 1000, "failures"), Default("4"), "4", "So many failures in a row before it heals."),
+    key("watchdog", "heals", count(1, 1000, "heals"), Default("3"), "3", "So many heals of one service within `window`, each longer after the last; then it is left alone and a person is called."),
+    key("watchdog", "window", Kind::Duration { min: 1000, max: 30 * DAY }, Default("\"1h\""), "\"1h\"", "For so long a heal is remembered."),
+    key("watchdog", "on_heal", Kind::List { form: Form::Line, empty: true }, Default("[]"), "[\"/usr/local/bin/page\", \"healed\"]", "A command that is run on the server after a heal; HANDOVER_SERVER, HANDOVER_SERVICES, HANDOVER_OUTCOME and HANDOVER_WHY say what happened."),
+    key("watchdog", "on_give_up", Kind::List { form: Form::Line, empty: true }, Default("[]"), "[\"/usr/local/bin/page\", \"gave-up\"]", "A command that is run on the server when healing a service is given up; it is told the same."),
+    key("watchdog", "textfile", Kind::Text(Form::File), Optional, "\"/var/lib/prometheus/node-exporter/handover.prom\"", "Where the watchdog writes its metrics for Prometheus' node exporter."),
 
     key("measure", "url", Kind::Text(Form::Url), Required, "\"https://api.mythex.example/version\"", "What is asked, through the balancer."),
     key("measure", "rate", Kind::Rate { unit: "requests per second" }, Default("20"), "20", "How often."),

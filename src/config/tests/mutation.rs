@@ -131,7 +131,7 @@ fn without_a_relation_the_numbers_that_it_held_are_unguarded() {
         ("bootstrap-within-wait", &["lock.bootstrap"]),
         ("keep-alive-above-idle", &["balancer.idle_timeout", "service.api.keep_alive"]),
         ("delay-covers-request", &["balancer.group.mythex-api.deregistration_delay"]),
-        ("start-within-strikes", &["watchdog.interval", "watchdog.strikes"]),
+        ("heals-within-window", &["watchdog.heals", "watchdog.window"]),
         ("lease-within-wait", &["lock.lease"]),
         ("capacity", &["balancer.group.mythex-api.fail_open_count", "rolling.batch"]),
     ];

@@ -13,8 +13,9 @@ pub use gateway::{
 };
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
-    Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, OverrideState,
-    ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Word, front_name,
+    Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, LastHeal,
+    OverrideState, ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Watched,
+    Word, front_name,
 };
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{

@@ -2,6 +2,7 @@
 
 use super::{GroupName, HealthSettings, ReleaseId, ServerName, ServiceName, TargetId, Zone};
 use crate::fleet::release::Manifest;
+use crate::fleet::strikes::Strikes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -224,6 +225,52 @@ pub struct ServerFacts {
     pub deploy_lock: Option<Holder>,
     /// A freeze and its reason.
     pub freeze: Option<Holder>,
+    /// What the watchdog saw last; none where none ever looked.
+    #[serde(default)]
+    pub watchdog: Option<Watched>,
+    /// The installed binary's version, where bootstrap and watchdog are installed.
+    #[serde(default)]
+    pub installed: Option<String>,
+    /// What lies on the server and is not what was published or told it, each as a sentence.
+    #[serde(default)]
+    pub drift: Vec<String>,
+}
+
+/// What a server's watchdog saw last, and counts; it lies on the server, so that a restart forgets nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Format number of the file.
+    pub format: u32,
+    /// When it looked, seconds since the epoch.
+    pub at: u64,
+    /// What it saw, in a word: `fine`, `failing`, `busy`, `absent`, `no_release`, `unknown`, `healed`.
+    pub word: String,
+    /// The same as a sentence.
+    pub what: String,
+    /// The counts.
+    pub strikes: Strikes,
+    /// The engine's count of restarts, by container id.
+    #[serde(default)]
+    pub restarts: BTreeMap<String, u32>,
+    /// How often each service was healed, ever.
+    #[serde(default)]
+    pub healed: BTreeMap<ServiceName, u64>,
+    /// The last heal.
+    #[serde(default)]
+    pub last_heal: Option<LastHeal>,
+}
+
+/// A heal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastHeal {
+    /// When it ended, seconds since the epoch.
+    pub at: u64,
+    /// Of which services.
+    pub services: Vec<ServiceName>,
+    /// Whether they passed afterwards.
+    pub worked: bool,
+    /// What was done, or what was wrong.
+    pub what: String,
 }
 
 impl ServerFacts {
@@ -251,8 +298,27 @@ pub struct Absence {
     pub reason: String,
     /// Whether a verified deploy may end it (a failed rollback, a halt) or only a person (`drain`).
     pub ends_when_verified: bool,
-    /// Since when, seconds since the epoch.
+    /// Since when, seconds since the epoch; 0 lets the server say.
     pub since: u64,
+    /// Until when it was meant to last, seconds since the epoch. Nobody ends it then, but it is called overdue.
+    #[serde(default)]
+    pub until: Option<u64>,
+    /// Who took it out: user and machine.
+    #[serde(default)]
+    pub by: Option<String>,
+}
+
+impl Absence {
+    /// One that a verified deploy ends: what a deploy that failed leaves.
+    pub fn of_a_failure(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ends_when_verified: true, since: 0, until: None, by: None }
+    }
+
+    /// Whether it lasts longer than it was meant to.
+    #[must_use]
+    pub fn is_overdue(&self, now: u64) -> bool {
+        self.until.is_some_and(|until| now > until)
+    }
 }
 
 /// A container of the project.

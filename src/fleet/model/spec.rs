@@ -499,6 +499,29 @@ pub struct Watchdog {
     pub interval: Duration,
     /// So many failures in a row before it heals.
     pub strikes: u32,
+    /// So many heals of one service within `window`, then a person is called.
+    pub heals: u32,
+    /// For so long a heal is remembered.
+    pub window: Duration,
+    /// Run after a heal; nothing where it is empty.
+    pub on_heal: Vec<String>,
+    /// Run when healing a service is given up; nothing where it is empty.
+    pub on_give_up: Vec<String>,
+    /// Where metrics are written for Prometheus' node exporter.
+    pub textfile: Option<String>,
+}
+
+impl Watchdog {
+    /// The numbers by which it counts.
+    #[must_use]
+    pub fn rules(&self) -> crate::fleet::strikes::Rules {
+        crate::fleet::strikes::Rules {
+            interval: self.interval,
+            strikes: self.strikes,
+            heals: self.heals,
+            window: self.window,
+        }
+    }
 }
 
 /// `[measure]`.

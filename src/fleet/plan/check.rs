@@ -1,6 +1,6 @@
 //! A second reader of the plan, which knows nothing of how it was made: what it finds is a fault of the planner.
 
-use super::{Plan, ServerPlan, Step};
+use super::{Aim, Plan, ServerPlan, StartsAs, Step};
 use crate::fleet::model::{DrainBy, Fleet, ServerName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,6 +63,12 @@ fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
         note(format!("its steps are out of order: {order:?}"));
     }
     let has = |step| order.contains(&step);
+    for what in deadlines(server) {
+        note(what);
+    }
+    if plan.aim != Aim::Deploy {
+        return brings_nothing(plan, server, &order).into_iter().for_each(note);
+    }
     for step in [Step::Lock, Step::Start, Step::Verify, Step::Switch, Step::Unlock] {
         if !has(step) {
             note(format!("has no step `{step}`"));
@@ -80,11 +86,34 @@ fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
     if server.starts_as.comes_in() && !server.targets.is_empty() && !(has(Step::In) && has(Step::SettleIn)) {
         note("would not be waited for until it is back in rotation".into());
     }
-    for step in &server.steps {
-        if step.deadline.is_zero() || step.deadline < step.expected {
-            note(format!("`{}` is expected to take longer than its deadline", step.step));
-        }
+}
+
+fn deadlines(server: &ServerPlan) -> Vec<String> {
+    let wrong = server.steps.iter().filter(|step| step.deadline.is_zero() || step.deadline < step.expected);
+    wrong.map(|step| format!("`{}` is expected to take longer than its deadline", step.step)).collect()
+}
+
+/// What a plan must hold that takes a server out or brings it back, and what it must leave alone.
+fn brings_nothing(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<String> {
+    let has = |step: &Step| order.contains(step);
+    let mut wrong: Vec<String> = Vec::new();
+    if plan.servers().count() != 1 {
+        wrong.push("is not the only one that leaves or comes back".into());
     }
+    let serves = server.starts_as == StartsAs::Serving && !server.targets.is_empty();
+    let needed: &[Step] = match &plan.aim {
+        Aim::Drain(_) if serves => &[Step::Guard, Step::Lock, Step::Flip, Step::Out, Step::Settle, Step::Unlock],
+        Aim::Undrain if !server.targets.is_empty() => {
+            &[Step::Lock, Step::Verify, Step::Back, Step::In, Step::SettleIn, Step::Unlock]
+        }
+        Aim::Undrain => &[Step::Lock, Step::Verify, Step::Unlock],
+        _ => &[Step::Lock, Step::Unlock],
+    };
+    wrong.extend(needed.iter().filter(|step| !has(step)).map(|step| format!("has no step `{step}`")));
+    let mut changes = vec![Step::GuardAgain, Step::Stop, Step::Start, Step::Switch];
+    changes.extend(if plan.aim == Aim::Undrain { [Step::Flip, Step::Out] } else { [Step::Back, Step::In] });
+    wrong.extend(changes.iter().filter(|step| has(step)).map(|step| format!("has a step `{step}`")));
+    wrong
 }
 
 fn every_target(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {

@@ -2,9 +2,11 @@
 //!
 //! One value is printed by `plan`, read by an independent checker and driven by `deploy`.
 
+mod absence;
 mod batches;
 mod check;
 mod findings;
+mod found;
 mod numbers;
 mod planner;
 pub mod safety;
@@ -12,6 +14,7 @@ mod snapshot;
 mod step;
 mod why_not;
 
+pub use absence::{drain, undrain};
 pub use check::{Note, check};
 pub use numbers::{GroupNumbers, steps_back};
 pub use planner::{Options, plan};
@@ -20,7 +23,7 @@ pub use snapshot::{offline_snapshot, releases_in_fleet};
 pub use step::{PlannedStep, Step, Undo};
 pub use why_not::WhyNot;
 
-use crate::fleet::model::{Drain, GroupName, ReleaseId, Rolling, ServerName, ServiceName, TargetRef};
+use crate::fleet::model::{Absence, Drain, GroupName, ReleaseId, Rolling, ServerName, ServiceName, TargetRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +33,9 @@ use std::time::Duration;
 pub struct Plan {
     /// Format number of this record.
     pub format: u32,
+    /// What it is for.
+    #[serde(default)]
+    pub aim: Aim,
     /// What will run afterwards; not known when planned offline.
     pub release: Option<ReleaseId>,
     /// Servers that go together, batch after batch.
@@ -56,6 +62,52 @@ pub struct Plan {
     pub services: BTreeMap<ServiceName, ServiceNumbers>,
 }
 
+/// What a plan is for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aim {
+    /// It brings a release.
+    #[default]
+    Deploy,
+    /// It takes a server out of rotation and leaves it so, with this record.
+    Drain(Absence),
+    /// It brings a server back that was out.
+    Undrain,
+}
+
+/// The same in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// A release is brought.
+    #[default]
+    Deploy,
+    /// A server is taken out.
+    Drain,
+    /// A server is brought back.
+    Undrain,
+}
+
+impl Purpose {
+    /// Whether a release is brought.
+    #[must_use]
+    pub fn is_deploy(&self) -> bool {
+        *self == Self::Deploy
+    }
+}
+
+impl Aim {
+    /// It in one word.
+    #[must_use]
+    pub fn purpose(&self) -> Purpose {
+        match self {
+            Self::Deploy => Purpose::Deploy,
+            Self::Drain(_) => Purpose::Drain,
+            Self::Undrain => Purpose::Undrain,
+        }
+    }
+}
+
 /// The numbers of a service that the plan was made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceNumbers {
@@ -78,8 +130,8 @@ pub struct ServerPlan {
     pub previous: Option<ReleaseId>,
     /// What runs was not brought by us and is saved as a release first.
     pub adopt: bool,
-    /// A record calls it a planned absence that ends when it is verified.
-    pub absent: bool,
+    /// The planned absence that a record on it speaks of.
+    pub absence: Option<Absence>,
     /// The steps.
     pub steps: Vec<PlannedStep>,
 }

@@ -3,14 +3,13 @@
 use super::batches::batches;
 use super::numbers::{grace, steps};
 use super::safety::Guard;
-use super::{Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, StartsAs, WhyNot};
+use super::{Aim, Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, WhyNot};
 use crate::fleet::model::{
-    DrainBy, Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetReason, TargetRef,
-    TargetState, TargetView,
+    Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetRef, TargetState, TargetView,
 };
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
 use crate::fleet::verify::container_faults;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// What the operator said besides deploy.toml.
 #[derive(Debug, Clone, Default)]
@@ -35,43 +34,21 @@ pub fn plan(
     release: Option<&Manifest>,
     options: &Options,
 ) -> Result<Plan, Vec<WhyNot>> {
-    let mut maker =
-        Maker { fleet, snapshot, release, options, why: Vec::new(), warnings: Vec::new(), views: BTreeMap::new() };
-    maker.learn_groups();
+    let mut maker = Maker::new(fleet, snapshot, release, options);
     maker.compare_services();
     let (servers, unchanged) = maker.servers();
     let batches = batches(fleet, servers, fleet.rolling.batch.of(fleet.servers.len()));
     let (lowest_capacity, capacity_why) = maker.capacity(&batches);
     maker.claims();
     maker.timing(&batches);
-    let allowed = options.allow_downtime || options.first;
-    let mut not_zero_downtime = Vec::new();
-    if allowed {
-        not_zero_downtime.extend(capacity_why.iter().map(ToString::to_string));
-    } else {
-        maker.why.extend(capacity_why);
-    }
-    if !maker.why.is_empty() {
-        return Err(maker.why);
-    }
-    let groups: BTreeMap<GroupName, GroupNumbers> =
-        maker.views.iter().map(|(name, view)| ((*name).clone(), GroupNumbers::from(*view))).collect();
-    let services = service_numbers(fleet, release);
-    Ok(Plan {
-        format: 1,
-        release: release.map(|manifest| manifest.id.clone()),
-        batches,
-        unchanged,
-        groups,
-        rolling: fleet.rolling.clone(),
-        drain: fleet.drain.clone(),
-        lock_wait: fleet.lock.wait,
-        lowest_capacity,
-        unguarded: !not_zero_downtime.is_empty(),
-        not_zero_downtime,
-        warnings: maker.warnings,
-        services,
-    })
+    maker.into_plan(Aim::Deploy, Found { batches, unchanged, lowest_capacity }, capacity_why)
+}
+
+/// What a plan is made of, besides the numbers.
+pub(super) struct Found {
+    pub(super) batches: Vec<Vec<ServerPlan>>,
+    pub(super) unchanged: Vec<ServerName>,
+    pub(super) lowest_capacity: Vec<Capacity>,
 }
 
 fn service_numbers(
@@ -93,15 +70,62 @@ fn service_numbers(
 
 pub(super) struct Maker<'a> {
     pub(super) fleet: &'a Fleet,
-    snapshot: &'a Snapshot,
+    pub(super) snapshot: &'a Snapshot,
     pub(super) release: Option<&'a Manifest>,
-    options: &'a Options,
+    pub(super) options: &'a Options,
     pub(super) views: BTreeMap<&'a GroupName, &'a GroupView>,
     pub(super) why: Vec<WhyNot>,
     pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Maker<'a> {
+    /// One that has learnt the groups.
+    pub(super) fn new(
+        fleet: &'a Fleet,
+        snapshot: &'a Snapshot,
+        release: Option<&'a Manifest>,
+        options: &'a Options,
+    ) -> Self {
+        let (why, warnings) = (Vec::new(), Vec::new());
+        let mut maker = Self { fleet, snapshot, release, options, why, warnings, views: BTreeMap::new() };
+        maker.learn_groups();
+        maker
+    }
+
+    /// The plan, unless something speaks against it; too little capacity may be allowed.
+    pub(super) fn into_plan(mut self, aim: Aim, found: Found, capacity_why: Vec<WhyNot>) -> Result<Plan, Vec<WhyNot>> {
+        let (fleet, Found { batches, unchanged, lowest_capacity }) = (self.fleet, found);
+        let mut not_zero_downtime = Vec::new();
+        if self.options.allow_downtime || self.options.first {
+            not_zero_downtime.extend(capacity_why.iter().map(ToString::to_string));
+        } else {
+            self.why.extend(capacity_why);
+        }
+        if !self.why.is_empty() {
+            return Err(self.why);
+        }
+        Ok(Plan {
+            format: 1,
+            aim,
+            release: self.release.map(|manifest| manifest.id.clone()),
+            batches,
+            unchanged,
+            groups: self.group_numbers(),
+            rolling: fleet.rolling.clone(),
+            drain: fleet.drain.clone(),
+            lock_wait: fleet.lock.wait,
+            lowest_capacity,
+            unguarded: !not_zero_downtime.is_empty(),
+            not_zero_downtime,
+            services: service_numbers(fleet, self.release),
+            warnings: self.warnings,
+        })
+    }
+
+    pub(super) fn group_numbers(&self) -> BTreeMap<GroupName, GroupNumbers> {
+        self.views.iter().map(|(name, view)| ((*name).clone(), GroupNumbers::from(*view))).collect()
+    }
+
     fn learn_groups(&mut self) {
         for group in &self.fleet.balancer.groups {
             match self.snapshot.groups.get(&group.name) {
@@ -124,19 +148,8 @@ impl<'a> Maker<'a> {
     }
 
     fn servers(&mut self) -> (Vec<ServerPlan>, Vec<ServerName>) {
-        let groups: BTreeMap<GroupName, GroupNumbers> =
-            self.views.iter().map(|(name, view)| ((*name).clone(), GroupNumbers::from(*view))).collect();
-        let by_id: HashMap<&GroupName, HashMap<&str, Vec<&TargetView>>> = self
-            .views
-            .iter()
-            .map(|(name, view)| {
-                let mut ids: HashMap<&str, Vec<&TargetView>> = HashMap::new();
-                for target in &view.targets {
-                    ids.entry(target.id.as_str()).or_default().push(target);
-                }
-                (*name, ids)
-            })
-            .collect();
+        let groups = self.group_numbers();
+        let by_id = self.by_id();
         let (mut planned, mut unchanged) = (Vec::new(), Vec::new());
         let fleet = self.fleet;
         for server in fleet.servers.iter().filter(|server| self.selected(server)).collect::<Vec<_>>() {
@@ -161,8 +174,12 @@ impl<'a> Maker<'a> {
                 for what in &facts.missing {
                     self.why.push(WhyNot::Missing { server: server.name.clone(), what: what.clone() });
                 }
-                if gone.is_empty() && self.runs_already(facts) {
-                    if views.iter().any(|(_, view)| view.state != TargetState::Healthy) {
+                let kept_out = facts.absence.as_ref().filter(|absence| !absence.ends_when_verified);
+                if (gone.is_empty() || kept_out.is_some()) && self.runs_already(facts) {
+                    if let Some(absence) = kept_out {
+                        let what = format!("{}: runs the release already and stays out of rotation", server.name);
+                        self.warnings.push(format!("{what}: {}", absence.reason));
+                    } else if views.iter().any(|(_, view)| view.state != TargetState::Healthy) {
                         self.warnings.push(format!(
                             "{}: runs the release already, but not every target of it is healthy",
                             server.name
@@ -178,28 +195,6 @@ impl<'a> Maker<'a> {
             planned.push(plan);
         }
         (planned, unchanged)
-    }
-
-    /// Targets that are not registered, or in no use, where deregistering is the way to drain: a deploy that vanished leaves
-    /// them so, and the next one registers them.
-    fn deregistered(&self, server: &Server, views: &[(GroupName, &TargetView)]) -> Vec<TargetRef> {
-        if self.fleet.drain.by != DrainBy::Deregister {
-            return Vec::new();
-        }
-        let groups = self.fleet.balancer.groups.iter().filter(|group| self.views.contains_key(&group.name));
-        let specs =
-            groups.flat_map(|group| server.targets.get(&group.name).into_iter().flatten().map(move |t| (group, t)));
-        specs
-            .filter(|(group, spec)| {
-                let own = |(name, view): &&(GroupName, &TargetView)| *name == group.name && view.id == spec.id;
-                views.iter().filter(own).all(|(_, view)| view.state == TargetState::Unused)
-            })
-            .map(|(group, spec)| TargetRef {
-                group: group.name.clone(),
-                id: spec.id.clone(),
-                port: spec.port.unwrap_or(group.port),
-            })
-            .collect()
     }
 
     fn server(
@@ -238,7 +233,7 @@ impl<'a> Maker<'a> {
                 .map(|(group, view)| TargetRef { group: group.clone(), id: view.id.clone(), port: view.port })
                 .collect(),
             previous: previous.map(|current| current.manifest.id.clone()),
-            absent: facts.and_then(|facts| facts.absence.as_ref()).is_some_and(|absence| absence.ends_when_verified),
+            absence: facts.and_then(|facts| facts.absence.clone()),
             adopt: facts.is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty()),
         }
     }
@@ -251,86 +246,7 @@ impl<'a> Maker<'a> {
             && (kept_out || (!facts.drained && facts.absence.is_none()))
     }
 
-    fn targets_of(
-        &mut self,
-        server: &Server,
-        by_id: &HashMap<&GroupName, HashMap<&str, Vec<&'a TargetView>>>,
-    ) -> Vec<(GroupName, &'a TargetView)> {
-        let mut found = Vec::new();
-        for (group, specs) in &server.targets {
-            let Some(ids) = by_id.get(group) else { continue };
-            for spec in specs {
-                let views: Vec<_> = ids
-                    .get(spec.id.as_str())
-                    .into_iter()
-                    .flatten()
-                    .filter(|view| spec.port.is_none_or(|port| port == view.port))
-                    .collect();
-                if views.is_empty() && self.fleet.drain.by != DrainBy::Deregister {
-                    let port = spec.port.map(|port| format!(":{port}")).unwrap_or_default();
-                    self.why.push(WhyNot::NotRegistered {
-                        server: server.name.clone(),
-                        target: format!("{}{port}", spec.id),
-                        group: group.clone(),
-                    });
-                }
-                found.extend(views.into_iter().map(|view| (group.clone(), *view)));
-            }
-        }
-        found
-    }
-
-    fn starts_as(
-        &mut self,
-        server: &Server,
-        facts: Option<&ServerFacts>,
-        views: &[(GroupName, &TargetView)],
-    ) -> StartsAs {
-        // What takes traffic is drained before it is stopped, whatever a record says of it.
-        let serves = views.iter().any(|(_, view)| view.state == TargetState::Healthy);
-        if let Some(facts) = facts {
-            if let Some(absence) = facts.absence.as_ref().filter(|absence| !serves || !absence.ends_when_verified) {
-                return if absence.ends_when_verified {
-                    StartsAs::LeftOut(absence.reason.clone())
-                } else {
-                    StartsAs::KeptOut(absence.reason.clone())
-                };
-            }
-            if facts.containers.is_empty() {
-                return StartsAs::Empty;
-            }
-            if facts.drained && !serves {
-                return StartsAs::LeftOut("health fails on purpose, and nobody says why".into());
-            }
-        }
-        if server.targets.is_empty() {
-            return StartsAs::Worker;
-        }
-        if let Some(gone) = self.deregistered(server, views).first() {
-            return StartsAs::LeftOut(format!("{gone} is not registered, or in no use"));
-        }
-        for (group, view) in views {
-            let target = || TargetRef { group: group.clone(), id: view.id.clone(), port: view.port };
-            match &view.state {
-                TargetState::Healthy | TargetState::Unhealthy | TargetState::Unused => {}
-                TargetState::Initial if self.options.first || self.options.allow_downtime => {}
-                other => self.why.push(WhyNot::WrongState {
-                    server: server.name.clone(),
-                    target: target(),
-                    state: format!("{other:?}").to_lowercase(),
-                }),
-            }
-        }
-        let broken = views.iter().all(|(_, view)| matches!(view.state, TargetState::Unhealthy | TargetState::Unused));
-        match views.iter().find(|(_, view)| view.state == TargetState::Unhealthy) {
-            Some((group, view)) if broken => {
-                StartsAs::Broken(format!("{} in {group} is unhealthy: {}", view.id, reason(view)))
-            }
-            _ => StartsAs::Serving,
-        }
-    }
-
-    fn capacity(&mut self, batches: &[Vec<ServerPlan>]) -> (Vec<Capacity>, Vec<WhyNot>) {
+    pub(super) fn capacity(&mut self, batches: &[Vec<ServerPlan>]) -> (Vec<Capacity>, Vec<WhyNot>) {
         let guard = Guard::new(self.fleet);
         let mut lowest: BTreeMap<_, Capacity> = BTreeMap::new();
         let mut why: Vec<WhyNot> = Vec::new();
@@ -384,17 +300,5 @@ impl<'a> Maker<'a> {
                 }
             }
         }
-    }
-}
-
-fn reason(view: &TargetView) -> String {
-    match &view.reason {
-        Some(TargetReason::ResponseCodeMismatch) => {
-            view.description.clone().unwrap_or_else(|| "its answer does not match".into())
-        }
-        Some(TargetReason::Timeout) => "no answer in time".into(),
-        Some(TargetReason::FailedHealthChecks) => "nobody listens".into(),
-        Some(TargetReason::Other(word)) => word.clone(),
-        None => "the balancer does not say why".into(),
     }
 }

@@ -116,6 +116,16 @@ pub enum WhyNot {
         /// Where it is missing.
         missing_in: String,
     },
+    /// No release was verified on a server: whether it is fit to serve could not be told.
+    NothingVerified {
+        /// The server.
+        server: ServerName,
+    },
+    /// The way to drain takes a server out by stopping it.
+    OutMeansStopped {
+        /// The server.
+        server: ServerName,
+    },
     /// What runs on a server cannot be gone back to.
     NoWayBack {
         /// The server.
@@ -170,6 +180,13 @@ impl fmt::Display for WhyNot {
             Self::ServiceMismatch { service, missing_in } => {
                 write!(f, "service `{service}` is missing in {missing_in}")
             }
+            Self::NothingVerified { server } => {
+                write!(f, "{server}: no release was ever verified on it, so nothing could say when it is fit to serve")
+            }
+            Self::OutMeansStopped { server } => write!(
+                f,
+                "{server}: drain.by = \"sigterm\" takes a server out of rotation by stopping it: it cannot be out and run on"
+            ),
             Self::NoWayBack { server, why } => write!(f, "{server}: there would be no way back: {why}"),
         }
     }
@@ -194,6 +211,8 @@ impl WhyNot {
             Self::GraceTooShort { .. } => "raise stop_grace_period in the compose file".into(),
             Self::UnverifiedReturn { .. } => "drain by file, shorten the services' deadlines, or accept it with drain.unverified_return = true".into(),
             Self::ServiceMismatch { .. } => "every service of the compose file needs a [[service]] with a check, and the other way round".into(),
+            Self::NothingVerified { server } => format!("`handover deploy --servers {server}` brings one"),
+            Self::OutMeansStopped { server } => format!("drain by file, http, exec, signal or deregister; a server that is stopped is brought in by `handover deploy --servers {server}`"),
             Self::NoWayBack { .. } => "deploy the running release once by name, or remove its containers".into(),
         }
     }

@@ -272,6 +272,21 @@ pub static INVARIANTS: &[Invariant] = &[
         },
     },
     Invariant {
+        id: "heals-within-window",
+        formula: "(2^(watchdog.heals - 1) - 1) x watchdog.strikes x watchdog.interval <= watchdog.window",
+        severity: Warning,
+        why: "Heals grow apart; where the last one allowed comes after the first is forgotten, a watchdog never stops healing what healing does not help.",
+        read: |basis| {
+            let watchdog = &basis.fleet.watchdog;
+            let rules = watchdog.rules();
+            let pauses: Duration = (1..watchdog.heals as usize)
+                .map(|heals| rules.pause(heals))
+                .fold(Duration::ZERO, Duration::saturating_add);
+            let keys = ["watchdog.heals", "watchdog.strikes", "watchdog.interval", "watchdog.window"];
+            vec![reading(time(pauses), time(watchdog.window), &keys)]
+        },
+    },
+    Invariant {
         id: "start-within-strikes",
         formula: "max(deadline, healthcheck.start_period) <= (watchdog.strikes - 1) x watchdog.interval",
         severity: Warning,

@@ -8,6 +8,7 @@ mod looks;
 mod process;
 mod release;
 mod services;
+mod watchdog;
 mod wiring;
 
 pub use process::ServiceCommand;
@@ -73,6 +74,8 @@ struct State {
     current: Option<ReleaseId>,
     previous: Option<ReleaseId>,
     incoming: Option<ReleaseId>,
+    /// The one file that says what runs, where scripts write it without naming a release.
+    definition: Option<ReleaseId>,
     drained: bool,
     absence: Option<Absence>,
     records: Vec<String>,
@@ -248,6 +251,7 @@ impl Machine {
                 lines.iter().for_each(|line| *text += &format!("{line}\n"));
                 Ok(Reply::Done)
             }
+            Request::Install | Request::Uninstall => Ok(Reply::Installed(Vec::new())),
             Request::Journals { .. } => Ok(Reply::Journals(lock(&self.state).journals.values().cloned().collect())),
         }
     }
@@ -269,6 +273,9 @@ impl Machine {
             lock: self.locks.server_holder(),
             deploy_lock: self.locks.deploy_holder(),
             freeze: self.locks.freeze_holder(),
+            watchdog: None,
+            installed: None,
+            drift: Vec::new(),
         }
     }
 

@@ -48,7 +48,7 @@ impl Inner {
         }
     }
 
-    fn judge_locks(&mut self, name: &ServerName) {
+    pub(super) fn judge_locks(&mut self, name: &ServerName) {
         let machine = &self.machines[name];
         if machine.lock.is_some() || machine.deploy_lock.is_some() {
             self.violation(4, Some(name), "", "a lock outlived its holder by more than the lease".into());
@@ -56,7 +56,7 @@ impl Inner {
     }
 
     /// Promise 3: says exactly what it left where.
-    fn judge_claim(&mut self, name: &ServerName, claim: Option<ServerOutcome>, now: Stamp) {
+    pub(super) fn judge_claim(&mut self, name: &ServerName, claim: Option<ServerOutcome>, now: Stamp) {
         let machine = &self.machines[name];
         let current = machine.current.as_ref().map(ReleaseId::as_str);
         let runs = machine.running.as_ref().map(ReleaseId::as_str);
@@ -69,6 +69,8 @@ impl Inner {
             }
             Some(ServerOutcome::RolledBack) => current == Some(OLD) && (runs == Some(OLD) || died) && !machine.drained,
             Some(ServerOutcome::LeftStopped) => runs.is_none(),
+            Some(ServerOutcome::Drained | ServerOutcome::StaysOut) => machine.absence.is_some() && machine.drained,
+            Some(ServerOutcome::Undrained) => machine.absence.is_none() && !machine.drained,
             Some(ServerOutcome::LeftOut) => machine.absence.is_some() && (machine.drained || runs.is_none()),
         };
         if !as_said {
@@ -84,7 +86,7 @@ impl Inner {
     }
 
     /// Promise 3: the fleet serves.
-    fn judge_serving(&mut self, name: &ServerName, now: Stamp) {
+    pub(super) fn judge_serving(&mut self, name: &ServerName, now: Stamp) {
         let own_fault =
             self.died_by_itself(name, now) || self.has(|fault| matches!(fault, Fault::DiskFull(at, _) if at == name));
         let bad_release = self.machines[name].runs_new()

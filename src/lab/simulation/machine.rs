@@ -158,6 +158,9 @@ impl Inner {
             lock: holder(&machine.lock),
             deploy_lock: holder(&machine.deploy_lock),
             freeze: None,
+            watchdog: None,
+            installed: None,
+            drift: Vec::new(),
         }
     }
 

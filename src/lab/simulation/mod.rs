@@ -3,6 +3,7 @@
 //!
 //! A seed is a run: the same one always goes the same way. It knows nothing of sockets, processes or the wall clock.
 
+mod absences;
 mod agent;
 mod balancer;
 mod dice;
@@ -66,6 +67,15 @@ pub fn simulate(
     let mut violations = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     violations.sort_by_key(|violation: &Violation| violation.seed);
     Ok(Simulated { runs: played.into_inner(), violations })
+}
+
+/// Plays one server's way out of rotation and back, each with faults from the seed, and what a person does in the end.
+///
+/// # Errors
+/// When no runtime can be made.
+pub fn absence(fleet: &Fleet, seed: u64) -> io::Result<Vec<Violation>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    Ok(runtime.block_on(absences::play(fleet, seed)))
 }
 
 /// Plays one run, in virtual time: whoever waits is woken when nobody else has anything to do.

@@ -46,7 +46,7 @@ impl Deployer {
     }
 }
 
-fn order(world: &World, id: &str, without: Option<Protection>) -> Order {
+pub(super) fn order(world: &World, id: &str, without: Option<Protection>) -> Order {
     let fleet = world.with(|inner| inner.fleet.clone());
     Order { without, ..Order::of_files(run(id), fleet, Files::default()) }
 }
@@ -60,7 +60,7 @@ pub(super) async fn play(fleet: &Fleet, seed: u64, without: Option<Protection>) 
         inner.faults.clone_from(&faults);
         inner.began = world.clock.now();
     });
-    let deployed = first(&world, without, &faults).await;
+    let deployed = first(&world, order(&world, "sim-1", without), &faults).await;
     quiet(&world, &faults).await;
     let now = world.clock.now();
     world.with(|inner| inner.judge_quiet(deployed.as_ref(), now));
@@ -76,7 +76,7 @@ fn expected(fleet: &Fleet) -> Duration {
 }
 
 /// The deploy, with all that happens to it.
-async fn first(world: &World, without: Option<Protection>, faults: &[Fault]) -> Option<Deployed> {
+pub(super) async fn first(world: &World, order: Order, faults: &[Fault]) -> Option<Deployed> {
     let (interrupt, interrupts) = watch::channel(0);
     let mut timeline: Vec<(Duration, Fault)> = Vec::new();
     for fault in faults {
@@ -92,14 +92,16 @@ async fn first(world: &World, without: Option<Protection>, faults: &[Fault]) -> 
         }
     }
     timeline.sort_by_key(|(at, _)| *at);
-    let deployer = Deployer { world: world.clone(), order: order(world, "sim-1", without), interrupts };
+    let (without, id) = (order.without, order.run.id.clone());
+    let brings = matches!(order.source, Source::Files(_) | Source::OnDisk(_));
+    let deployer = Deployer { world: world.clone(), order, interrupts };
     let events = happen(world, timeline, interrupt, without);
     let both = async {
         tokio::select! {
             biased;
             deployed = deployer.deploys() => {
                 let now = world.clock.now();
-                if let Ok(ending) = &deployed.ending {
+                if let (Ok(ending), true) = (&deployed.ending, brings) {
                     world.with(|inner| inner.judge_success(ending, now));
                 }
                 Some(deployed)
@@ -113,7 +115,7 @@ async fn first(world: &World, without: Option<Protection>, faults: &[Fault]) -> 
     };
     let deployed = world.while_running(both).await;
     // The process ends, and its connections with it.
-    world.with(|inner| inner.dead_runs.insert("sim-1".to_owned(), deployed.is_some()));
+    world.with(|inner| inner.dead_runs.insert(id, deployed.is_some()));
     deployed
 }
 
@@ -180,7 +182,7 @@ async fn second(world: &World, order: Order) {
 }
 
 /// Waits until every fault is over, every lease has run out and every dead man has done his work.
-async fn quiet(world: &World, faults: &[Fault]) {
+pub(super) async fn quiet(world: &World, faults: &[Fault]) {
     let began = world.with(|inner| inner.began);
     let last = faults.iter().map(|fault| match fault {
         Fault::Throttled(span)

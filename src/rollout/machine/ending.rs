@@ -5,6 +5,7 @@ use super::{Machine, secs};
 use crate::diag::{Exit, Problem};
 use crate::event::{Course, Floor, ServerOutcome, Took};
 use crate::fleet::model::ServerName;
+use crate::fleet::plan::Aim;
 use crate::fleet::timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,11 +64,12 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
     let hand =
         machine.finished.iter().find(|t| matches!(t.outcome, Some(ServerOutcome::LeftOut | ServerOutcome::Unknown)));
     if let Some(track) = hand {
-        return ("needs_hand", Some(needs_hand(track, each)));
+        return ("needs_hand", Some(needs_hand(machine, track, each)));
     }
     // Whoever interrupts when all is done and verified once more interrupts nothing.
-    let all_verified = machine.finished.iter().any(|track| track.is_final_check) && first_failed.is_none();
-    if machine.interrupted && !all_verified {
+    let no_release = matches!(machine.setup.plan.aim, Aim::Drain(_) | Aim::Undrain);
+    let all_done = machine.finished.iter().any(|track| track.is_final_check || (no_release && !track.failed()));
+    if machine.interrupted && !(all_done && first_failed.is_none()) {
         let before = first_failed.and_then(|track| Some((&track.plan.name, track.causes.first()?)));
         let before =
             before.map_or_else(String::new, |(name, cause)| format!("{name} had failed before: {}; ", cause.message));
@@ -88,11 +90,14 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
         );
         return ("lost_requests", Some(Problem::new(Exit::Lost, message)));
     }
-    if machine.finished.iter().any(|track| track.outcome == Some(ServerOutcome::Deployed) && !track.is_final_check) {
-        ("deployed", None)
-    } else {
-        ("unchanged", None)
-    }
+    let ended = machine.finished.iter().filter(|track| !track.is_final_check).filter_map(|track| track.outcome);
+    let mut words = ended.filter_map(|outcome| match outcome {
+        ServerOutcome::Deployed => Some("deployed"),
+        ServerOutcome::Drained => Some("drained"),
+        ServerOutcome::Undrained => Some("undrained"),
+        _ => None,
+    });
+    (words.next().unwrap_or("unchanged"), None)
 }
 
 fn is_interrupt(track: &Track) -> bool {
@@ -127,11 +132,20 @@ fn failed(
     };
     let name = &track.plan.name;
     let became = track.outcome.map(|outcome| track.sentence(outcome)).unwrap_or_default();
-    let message = format!("{name}: {}; {name} {became}; {}", cause.message, what_runs_where(machine, each));
-    (outcome, Some(problem(exit, track, cause, message)))
+    let mut message = format!("{name}: {}; {name} {became}", cause.message);
+    if machine.setup.plan.aim == Aim::Deploy {
+        message = format!("{message}; {}", what_runs_where(machine, each));
+    }
+    let mut problem = problem(exit, track, cause, message);
+    if track.outcome == Some(ServerOutcome::StaysOut) && problem.hint.is_none() {
+        problem.hint = Some(format!(
+            "look at it with `handover verify --servers {name}`; when the cause is mended, `handover undrain {name}` again"
+        ));
+    }
+    (outcome, Some(problem))
 }
 
-fn needs_hand(track: &Track, each: &BTreeMap<ServerName, ServerOutcome>) -> Problem {
+fn needs_hand(machine: &Machine, track: &Track, each: &BTreeMap<ServerName, ServerOutcome>) -> Problem {
     let causes: Vec<&str> = track.causes.iter().map(|cause| cause.message.as_str()).collect();
     let name = &track.plan.name;
     let became = track.outcome.map(|outcome| track.sentence(outcome)).unwrap_or_default();
@@ -152,13 +166,22 @@ fn needs_hand(track: &Track, each: &BTreeMap<ServerName, ServerOutcome>) -> Prob
         _ if track.causes.iter().any(|cause| cause.kind == CauseKind::Gone) => format!(
             "the agent on {name} flips a drained server back when it no longer hears from us; when {name} can be reached, `handover plan` says how it stands"
         ),
+        _ if machine.setup.plan.aim != Aim::Deploy => {
+            format!("`handover drain {name}` or `handover undrain {name}` again makes it one or the other")
+        }
         _ => format!("`handover plan` says how {name} stands; `handover deploy --servers {name}` makes it right"),
     });
     problem
 }
 
-/// Which servers run the new release and which do not.
+/// Which servers run the new release and which do not; where none is brought, how each ended.
 fn what_runs_where(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> String {
+    if machine.setup.plan.aim != Aim::Deploy {
+        let ended = machine.finished.iter().filter_map(|track| Some((track, track.outcome?)));
+        let each: Vec<String> =
+            ended.map(|(track, outcome)| format!("{} {}", track.plan.name, track.sentence(outcome))).collect();
+        return each.join("; ");
+    }
     let release = machine.setup.plan.release.as_ref().map_or("the release", |release| release.short());
     let names = |new: bool| {
         let is_new = |o: &ServerOutcome| matches!(o, ServerOutcome::Deployed | ServerOutcome::Unchanged);

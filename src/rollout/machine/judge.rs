@@ -1,6 +1,5 @@
 //! Proofs: what was seen goes in, whether it proves a step comes out.
 
-use super::steps::is_gone;
 use super::track::{Cause, CauseKind, Track};
 use super::{Cx, Protection};
 use crate::clock::Stamp;
@@ -215,4 +214,9 @@ pub(super) fn services(fleet: &Fleet, release: &ReleaseOnDisk, verified: &Verifi
         return Ok(());
     }
     Err(Cause { output, ..Cause::new(CauseKind::Gone, faults.join("; ")) })
+}
+
+/// Whether a state means that the balancer sends nothing there on purpose.
+fn is_gone(state: &TargetState) -> bool {
+    matches!(state, TargetState::Unused)
 }

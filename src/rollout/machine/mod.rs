@@ -20,7 +20,7 @@ pub use protection::Protection;
 use crate::clock::Stamp;
 use crate::event::{Course, Event};
 use crate::fleet::model::{Fleet, GroupName, OnFailure, OnLoss, ReleaseOnDisk, ServerName, TargetRef, TargetView};
-use crate::fleet::plan::{Plan, PlannedStep, ServerPlan, StartsAs, Step};
+use crate::fleet::plan::{Aim, Plan, PlannedStep, ServerPlan, StartsAs, Step};
 use crate::rollout::port::{BalancerError, ServerError};
 use crate::server::wire::{Reply, Request};
 use cx::{Cx, secs};
@@ -342,7 +342,7 @@ impl Machine {
     }
 
     fn end_or_check(&mut self, now: Stamp, failed: bool, out: &mut Vec<Effect>) {
-        if failed || self.interrupted {
+        if failed || self.interrupted || self.setup.plan.aim != Aim::Deploy {
             self.end(out);
             return;
         }
@@ -358,7 +358,7 @@ impl Machine {
                 targets: Vec::new(),
                 previous: None,
                 adopt: false,
-                absent: false,
+                absence: None,
                 steps: vec![step],
             })
             .collect();

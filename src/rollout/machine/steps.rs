@@ -5,7 +5,7 @@ use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
 use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
-use crate::fleet::model::{DrainBy, ReleaseOnDisk, TargetState, show_duration};
+use crate::fleet::model::{DrainBy, ReleaseOnDisk, show_duration};
 use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
@@ -107,6 +107,10 @@ impl Track {
                 self.ask(cx, now, step, Request::Look)
             }
             (Step::Flip, Reply::Sighting(sighting)) => self.sighted(now, &sighting, 503, true),
+            (Step::Back, Reply::Done) if self.said_absent => {
+                (self.said_absent, self.wait) = (false, Wait::Views);
+                self.back(cx, now, step)
+            }
             // What did not answer before does not answer now.
             (Step::Back, Reply::Done) if self.course == Course::FlipBack && !self.drains() => Progress::Proved(None),
             (Step::Back, Reply::Done) => self.ask(cx, now, step, Request::Look),
@@ -145,6 +149,10 @@ impl Track {
 
     /// A look that failed is looked again, within the deadline; an order that failed has failed.
     pub(super) fn call_failed(&mut self, now: Stamp, step: PlannedStep, error: ServerError) -> Progress {
+        if matches!(error, ServerError::Failed(_)) && self.said_absent {
+            // Who says no has left the record as it was.
+            self.record_changed = false;
+        }
         let again = self.only_looks || matches!(step.step, Step::Verify | Step::Settle);
         if again && !matches!(error, ServerError::Lost(_) | ServerError::Unreachable(_)) {
             self.seen = error.to_string();
@@ -221,6 +229,10 @@ impl Track {
     }
 
     fn back(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+        if let Some(absence) = self.record_before_back(&cx.setup.plan.aim) {
+            self.said_absent = true;
+            return self.ask(cx, now, step, Request::Absent { absence });
+        }
         if cx.setup.plan.drain.by != DrainBy::Deregister {
             return self.ask(cx, now, step, Request::Flip { drained: false });
         }
@@ -382,9 +394,4 @@ impl Track {
         self.wait = Wait::Until((now + CHECK_AGAIN).min(since + stable));
         Progress::Stay
     }
-}
-
-/// Whether a state means that the balancer sends nothing there on purpose.
-pub(super) fn is_gone(state: &TargetState) -> bool {
-    matches!(state, TargetState::Unused)
 }

@@ -129,6 +129,8 @@ pub(super) struct Track {
     pub(super) locked: bool,
     pub(super) stopped: bool,
     pub(super) said_absent: bool,
+    /// The record of its absence was written or ended, as far as anybody knows.
+    pub(super) record_changed: bool,
     /// Something of the way back or out failed too: what it was to leave is not known to be so.
     pub(super) undo_failed: bool,
     /// An interrupt waits until the server has answered what it was ordered: what is undone must have ended.
@@ -164,6 +166,7 @@ impl Track {
             locked: false,
             stopped: false,
             said_absent: false,
+            record_changed: false,
             undo_failed: false,
             interrupt_waits: false,
             only_looks: false,

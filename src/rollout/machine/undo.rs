@@ -5,7 +5,7 @@ use super::{Cx, Machine};
 use crate::clock::Stamp;
 use crate::event::{Course, Event, ServerOutcome};
 use crate::fleet::model::{DrainBy, OnFailure};
-use crate::fleet::plan::{PlannedStep, ServerPlan, StartsAs, Step, Undo};
+use crate::fleet::plan::{Aim, PlannedStep, ServerPlan, StartsAs, Step, Undo};
 use std::time::Duration;
 
 impl Machine {
@@ -48,9 +48,19 @@ impl Track {
             self.outcome = Some(ServerOutcome::Unknown);
             return;
         }
-        if step.step == Step::Unlock && self.said_absent {
+        let said_absent = std::mem::take(&mut self.said_absent);
+        if matches!(cx.setup.plan.aim, Aim::Drain(_))
+            && step.step == Step::Unlock
+            && said_absent
+            && self.course == Course::Forward
+        {
+            // Nobody would know that it is to stay out.
+            let back = self.way_back_from_a_drain(cx);
+            return self.take_course(now, Course::FlipBack, self.pick(cx, &back));
+        }
+        if step.step == Step::Unlock && said_absent {
             // The record could not be written; the lock is freed all the same.
-            (self.said_absent, self.undo_failed) = (false, true);
+            self.undo_failed = true;
             self.free(cx, now, step);
             return;
         }
@@ -80,6 +90,7 @@ impl Track {
 
     fn undo_forward(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) {
         match step.step.undo() {
+            Undo::RollBack if cx.setup.plan.aim == Aim::Undrain => self.stay_out(cx, now, step.step),
             Undo::Nothing if step.step == Step::Unlock => self.outcome = Some(ServerOutcome::Unknown),
             Undo::Nothing => {
                 // A lock that was asked for may yet be given: an unlock calls the waiting off.
@@ -91,9 +102,7 @@ impl Track {
                 }
             }
             Undo::FlipBack => {
-                let was_out = matches!(self.plan.starts_as, StartsAs::LeftOut(_) | StartsAs::KeptOut(_));
-                let flips = self.plan.step(Step::Flip).is_some();
-                let back = if flips && !was_out { self.way_back_in(cx) } else { vec![Step::Unlock] };
+                let back = self.way_back_from_a_drain(cx);
                 self.take_course(now, Course::FlipBack, self.pick(cx, &back));
             }
             Undo::RollBack if cx.setup.plan.rolling.on_failure == OnFailure::Halt && !self.interrupted() => {
@@ -101,6 +110,19 @@ impl Track {
             }
             Undo::RollBack => self.roll_back(cx, now, step.step),
         }
+    }
+
+    fn way_back_from_a_drain(&self, cx: &Cx<'_>) -> Vec<Step> {
+        let was_out = matches!(self.plan.starts_as, StartsAs::LeftOut(_) | StartsAs::KeptOut(_));
+        let flips = self.plan.step(Step::Flip).is_some();
+        if flips && !was_out { self.way_back_in(cx) } else { vec![Step::Unlock] }
+    }
+
+    /// Who was out and did not come back: whatever was told to pass is told to fail again.
+    fn stay_out(&mut self, cx: &mut Cx<'_>, now: Stamp, failed: Step) {
+        let told = failed >= Step::Back && !self.plan.targets.is_empty();
+        let steps: &[Step] = if told { &[Step::Flip, Step::Unlock] } else { &[Step::Unlock] };
+        self.take_course(now, Course::LeaveOut, self.pick(cx, steps));
     }
 
     /// Registering is believed only when the balancer says so; health that answers 200 is seen on the server.
@@ -202,11 +224,16 @@ impl Track {
         let undo_failed = self.undo_failed || (self.causes.len() > 1 && self.course == Course::Finish);
         let outcome = match self.course {
             _ if self.is_final_check => ServerOutcome::Deployed,
-            Course::Forward | Course::Finish if !undo_failed => ServerOutcome::Deployed,
+            Course::Forward | Course::Finish if !undo_failed => match &cx.setup.plan.aim {
+                Aim::Deploy => ServerOutcome::Deployed,
+                Aim::Drain(_) => ServerOutcome::Drained,
+                Aim::Undrain => ServerOutcome::Undrained,
+            },
             Course::FlipBack if !self.locked => ServerOutcome::Untouched,
             Course::FlipBack if !undo_failed => ServerOutcome::FlippedBack,
             Course::RollBack if !undo_failed => ServerOutcome::RolledBack,
             Course::LeaveStopped if !undo_failed => ServerOutcome::LeftStopped,
+            Course::LeaveOut if !undo_failed && cx.setup.plan.aim == Aim::Undrain => ServerOutcome::StaysOut,
             Course::LeaveOut if !undo_failed => ServerOutcome::LeftOut,
             _ => ServerOutcome::Unknown,
         };
@@ -236,6 +263,15 @@ impl Track {
             ServerOutcome::RolledBack => format!("runs {previous} again"),
             ServerOutcome::LeftStopped => "was empty before and is left stopped".into(),
             ServerOutcome::LeftOut => "is left out of rotation, marked as a planned absence".into(),
+            ServerOutcome::Drained if self.plan.targets.is_empty() => {
+                "takes no traffic, and is marked as a planned absence".into()
+            }
+            ServerOutcome::Drained => "is out of rotation, marked as a planned absence, and runs on".into(),
+            ServerOutcome::Undrained if self.plan.targets.is_empty() => {
+                format!("runs {previous}, verified, and is absent no more")
+            }
+            ServerOutcome::Undrained => format!("runs {previous}, verified, and is back in rotation"),
+            ServerOutcome::StaysOut => "stays out of rotation".into(),
             ServerOutcome::Unknown if self.course == Course::Finish && !self.undo_failed => {
                 "was verified with the new release, which it goes on serving".into()
             }

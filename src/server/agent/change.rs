@@ -3,10 +3,12 @@
 use super::record::State;
 use super::site::{Site, disk};
 use crate::fleet::model::{Container, ReleaseId};
-use crate::fleet::release::DEFINITION;
+use crate::fleet::release::{DEFINITION, Manifest};
 use crate::server::compose::{self, Inspected};
 use crate::server::layout::Pointer;
 use crate::server::publish;
+use crate::server::run::CommandLine;
+use crate::server::settings::Settings;
 use crate::server::wire::{Failure, FailureKind, Stopped, StoppedContainer};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,14 +71,7 @@ impl Site {
     /// Brings a staged release up: nothing is pulled, nothing is built.
     pub(super) async fn start(&mut self, release: &ReleaseId) -> Result<Vec<Container>, Failure> {
         self.hold().await?;
-        let manifest = publish::check_files(&self.layout, release)?;
-        let ids = publish::image_ids(&manifest).await?;
-        if let Some((name, pin)) = manifest.services.iter().find(|(name, _)| !ids.contains_key(*name)) {
-            return Err(Failure::new(
-                FailureKind::Missing,
-                format!("{name}: the image {} is not on this server", pin.image),
-            ));
-        }
+        self.startable(release).await?;
         let point = self.layout.point(Pointer::Incoming, Some(release));
         point.map_err(|error| disk(self.layout.dir(), &error))?;
         self.enter(State::Started(release.clone()))?;
@@ -84,9 +79,26 @@ impl Site {
         Ok(self.containers().await?.into_iter().map(|c| c.container).collect())
     }
 
+    /// Whether a release lies here whole, with every image.
+    pub(super) async fn startable(&self, release: &ReleaseId) -> Result<Manifest, Failure> {
+        let manifest = publish::check_files(&self.layout, release)?;
+        let ids = publish::image_ids(&manifest).await?;
+        match manifest.services.iter().find(|(name, _)| !ids.contains_key(*name)) {
+            None => Ok(manifest),
+            Some((name, pin)) => Err(Failure::new(
+                FailureKind::Missing,
+                format!("{name}: the image {} is not on this server", pin.image),
+            )),
+        }
+    }
+
     pub(super) async fn up(&mut self, release: &ReleaseId) -> Result<(), Failure> {
+        self.bring_up(release, &compose::up(&self.fleet.app, Path::new(DEFINITION))).await
+    }
+
+    pub(super) async fn bring_up(&mut self, release: &ReleaseId, up: &CommandLine) -> Result<(), Failure> {
         let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
-        let up = compose::up(&self.fleet.app, Path::new(DEFINITION)).cwd(&self.layout.release(release));
+        let up = up.clone().cwd(&self.layout.release(release));
         let output = self.change(&up, UP_AT_LEAST.max(longest + ENGINE_MARGIN)).await?;
         let up = output.success(&format!("bringing release {} up", release.short()));
         up.map(drop).map_err(|failure| publish::Secrets::of_release(&self.layout, release).hidden(failure))
@@ -109,6 +121,8 @@ impl Site {
         .map_err(|error| failed(&error))?;
         self.layout.point(Pointer::Incoming, None).map_err(|error| failed(&error))?;
         self.enter(State::Switched)?;
+        let settings = Settings::of(&self.server, &self.fleet).write(&self.layout);
+        settings.map_err(|error| disk(&self.layout.settings(), &error))?;
         let gone = publish::prune(&self.layout, self.fleet.release.keep);
         // Nobody waits for it, and what another release or a container uses stays.
         tokio::spawn(publish::forget_images(self.layout.clone(), gone));

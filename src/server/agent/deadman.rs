@@ -5,14 +5,16 @@
 
 use super::record::{Record, State};
 use super::site::{Site, disk};
-use crate::fleet::model::ReleaseId;
+use crate::fleet::model::{ReleaseId, ServiceName};
 use crate::fleet::recovery::{PutRight, lets_back, put_right};
-use crate::fleet::verify::{container_faults, judge};
-use crate::server::compose::Inspected;
+use crate::fleet::release::DEFINITION;
+use crate::fleet::verify::{container_faults, judge, service_faults};
+use crate::server::compose::{self, Inspected};
 use crate::server::layout::Pointer;
 use crate::server::process::ProcessId;
 use crate::server::publish;
 use crate::server::wire::{Failure, FailureKind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -37,7 +39,7 @@ impl Site {
         self.server_lock = None;
     }
 
-    async fn put_right(&mut self) -> Result<String, Failure> {
+    pub(super) async fn put_right(&mut self) -> Result<String, Failure> {
         let absence = self.absence()?;
         match put_right(&self.record.state, self.record.drained, absence.is_some()) {
             PutRight::Nothing => Ok("nothing had been changed".to_owned()),
@@ -62,14 +64,26 @@ impl Site {
         let Some(current) = self.last_good()? else {
             return Ok("left as it was: there is no release that was verified here".to_owned());
         };
-        let manifest = publish::check_files(&self.layout, &current)?;
+        let mut manifest = publish::check_files(&self.layout, &current)?;
         let ids = publish::image_ids(&manifest).await?;
-        let containers: Vec<_> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        let mut containers: Vec<_> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        // What a gateway has put to sleep is off on purpose.
+        let asleep = self.asleep()?;
+        let awake = |service: &ServiceName| !asleep.contains(service);
+        manifest.services.retain(|service, _| awake(service));
+        containers.retain(|container| awake(&container.service));
         if !container_faults(&manifest, &ids, &containers).is_empty() {
-            self.up(&current).await?;
+            if asleep.is_empty() {
+                self.up(&current).await?;
+            } else {
+                let names = manifest.services.keys().map(ServiceName::as_str);
+                let up = compose::up_some(&self.fleet.app, Path::new(DEFINITION), names);
+                self.bring_up(&current, &up).await?;
+            }
         }
-        self.wait_until_verified(&current).await?;
-        if self.record.drained {
+        self.wait_until_verified(&current, awake).await?;
+        // Where an engine was restarted in the middle of a deploy, the flag may be there although the deploy's record knows of none.
+        if self.record.drained || self.is_drained(false) {
             self.flip(false).await?;
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
@@ -77,7 +91,7 @@ impl Site {
     }
 
     /// What was verified here last; on a server that ran by other means, what was saved of that.
-    fn last_good(&self) -> Result<Option<ReleaseId>, Failure> {
+    pub(in crate::server) fn last_good(&self) -> Result<Option<ReleaseId>, Failure> {
         let pointer = |pointer| self.layout.pointer(pointer).map_err(|error| disk(self.layout.dir(), &error));
         match pointer(Pointer::Current)?.filter(|current| publish::check_files(&self.layout, current).is_ok()) {
             Some(current) => Ok(Some(current)),
@@ -85,13 +99,18 @@ impl Site {
         }
     }
 
-    async fn wait_until_verified(&self, release: &ReleaseId) -> Result<(), Failure> {
+    /// Waits until the services that count pass, and go on passing.
+    pub(super) async fn wait_until_verified(
+        &self,
+        release: &ReleaseId,
+        counts: impl Fn(&ServiceName) -> bool + Send + Sync,
+    ) -> Result<(), Failure> {
         let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
         let end = Instant::now() + longest;
         let mut passed_at: Option<Instant> = None;
         loop {
             // An engine that did not answer once has proved nothing either way.
-            let faults = self.faults(release).await.unwrap_or_else(|failure| vec![failure.to_string()]);
+            let faults = self.faults(release, &counts).await.unwrap_or_else(|failure| vec![failure.to_string()]);
             match (&passed_at, faults.is_empty()) {
                 (Some(at), true) if at.elapsed() >= self.fleet.rolling.stable => return Ok(()),
                 (None, true) => passed_at = Some(Instant::now()),
@@ -100,9 +119,10 @@ impl Site {
             }
             if Instant::now() >= end && passed_at.is_none() {
                 let what = format!(
-                    "release {} was brought up and not verified: {}; it stays drained",
+                    "release {} was brought up and not verified: {}{}",
                     release.short(),
-                    faults.join("; ")
+                    faults.join("; "),
+                    if self.record.drained { "; it stays drained" } else { "" }
                 );
                 return Err(Failure::new(FailureKind::Command, what));
             }
@@ -110,14 +130,22 @@ impl Site {
         }
     }
 
-    async fn faults(&self, release: &ReleaseId) -> Result<Vec<String>, Failure> {
+    async fn faults(
+        &self,
+        release: &ReleaseId,
+        counts: &(impl Fn(&ServiceName) -> bool + Send + Sync),
+    ) -> Result<Vec<String>, Failure> {
         let manifest = publish::read_release(&self.layout, release)?;
         let seen = self.verify(release).await?;
-        let mut faults: Vec<String> = container_faults(&manifest, &seen.image_ids, &seen.containers)
-            .into_iter()
+        let mut faults: Vec<String> = manifest
+            .services
+            .keys()
+            .filter(|service| counts(service))
+            .flat_map(|service| service_faults(&manifest, &seen.image_ids, &seen.containers, service))
             .map(|fault| fault.what)
             .collect();
-        for service in self.fleet.services.iter().filter(|s| manifest.services.contains_key(&s.name)) {
+        let own = |name: &ServiceName| manifest.services.contains_key(name) && counts(name);
+        for service in self.fleet.services.iter().filter(|service| own(&service.name)) {
             let judged = seen.services.get(&service.name).map(|evidence| judge(&service.verify, evidence, release));
             if let Some(Err(why)) = judged {
                 faults.push(format!("{}: {why}", service.name));

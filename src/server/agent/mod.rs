@@ -7,6 +7,8 @@
 mod change;
 mod deadman;
 mod drain;
+mod heal;
+mod install;
 mod observe;
 mod record;
 mod site;
@@ -14,10 +16,11 @@ mod succession;
 mod trust;
 
 pub use record::{Entry, Record, State};
+pub(in crate::server) use site::Site;
 
 use super::frame::{self, FrameError, Reader};
 use super::wire::{AgentHello, Context, FORMAT, Failure, FailureKind, FromAgent, MAGIC, Request, ToAgent};
-use site::{Ctl, Site};
+use site::Ctl;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use succession::Succession;
@@ -248,4 +251,4 @@ async fn work(
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::server) mod tests;

@@ -9,6 +9,7 @@ use crate::server::flock;
 use crate::server::layout::{Pointer, read_json};
 use crate::server::publish;
 use crate::server::run::run;
+use crate::server::settings::Settings;
 use crate::server::wire::Failure;
 use rustix::fs::{Access, access, statvfs};
 use semver::Version;
@@ -64,7 +65,47 @@ impl Site {
             lock,
             deploy_lock,
             freeze,
+            watchdog: legible(&layout.watchdog(), read_json(&layout.watchdog()), &mut Vec::new()).unwrap_or_default(),
+            installed: self.installed(),
+            drift: self.drifts(),
         })
+    }
+
+    /// What lies here and is not what was published, or told bootstrap and watchdog.
+    fn drifts(&self) -> Vec<String> {
+        let layout = &self.layout;
+        let current = layout.pointer(Pointer::Current).ok().flatten();
+        let mut drifts: Vec<String> = current.and_then(|current| self.drift(&current)).into_iter().collect();
+        let installed = layout.installed();
+        if !installed.exists() {
+            return drifts;
+        }
+        if !same_file(&installed, Path::new("/proc/self/exe")) {
+            drifts.push(format!(
+                "{} is another build than the one that asks; `handover install` puts this one there",
+                installed.display()
+            ));
+        }
+        match Settings::read(layout) {
+            Ok(settings) if settings == Settings::of(&self.server, &self.fleet) => {}
+            Ok(_) => drifts.push(
+                "bootstrap and watchdog go by other numbers than deploy.toml; a deploy or `handover install` tells them"
+                    .to_owned(),
+            ),
+            Err(failure) => drifts.push(failure.to_string()),
+        }
+        drifts
+    }
+
+    /// Its version, where bootstrap and watchdog are installed.
+    fn installed(&self) -> Option<String> {
+        let installed = self.layout.installed();
+        let same = installed.exists() && same_file(&installed, Path::new("/proc/self/exe"));
+        match (installed.exists(), same) {
+            (false, _) => None,
+            (true, true) => Some(env!("CARGO_PKG_VERSION").to_owned()),
+            (true, false) => Some("another build".to_owned()),
+        }
     }
 
     async fn on_disk(&self, pointer: Pointer, missing: &mut Vec<String>) -> Result<Option<ReleaseOnDisk>, Failure> {
@@ -128,6 +169,17 @@ fn legible<T: Default>(path: &Path, read: io::Result<T>, missing: &mut Vec<Strin
         }
         read => read.map_err(|error| disk(path, &error)),
     }
+}
+
+/// Whether both names lead to the same bytes.
+fn same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let (Ok(a), Ok(b)) = (std::fs::metadata(one), std::fs::metadata(other)) else { return false };
+    if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
+        return true;
+    }
+    let bytes = |path: &Path| std::fs::read(path).ok();
+    a.len() == b.len() && bytes(one) == bytes(other)
 }
 
 fn may_write(folder: &Path) -> bool {

@@ -2,7 +2,7 @@
 
 use super::record::{Record, State, now};
 use super::succession::Succession;
-use crate::fleet::model::{Absence, Fleet, Holder};
+use crate::fleet::model::{Absence, Fleet, Holder, ServerName};
 use crate::fleet::verify::judge;
 use crate::server::compose::{self, Inspected, parse_inspect};
 use crate::server::flock::{Flock, Taken, try_take};
@@ -33,10 +33,11 @@ pub(super) struct Ctl {
 
 /// One server.
 #[derive(Debug)]
-pub(super) struct Site {
-    pub(super) fleet: Fleet,
+pub(in crate::server) struct Site {
+    pub(in crate::server) server: ServerName,
+    pub(in crate::server) fleet: Fleet,
     pub(super) run: Run,
-    pub(super) layout: Layout,
+    pub(in crate::server) layout: Layout,
     pub(super) record: Record,
     pub(super) server_lock: Option<Flock>,
     pub(super) deploy_lock: Option<Flock>,
@@ -55,6 +56,7 @@ impl Site {
         let layout = Layout::of(&context.fleet);
         Self {
             succession: Succession::new(layout.successor(), &context.run.id),
+            server: context.server,
             fleet: context.fleet,
             run: context.run,
             layout,
@@ -76,6 +78,8 @@ impl Site {
                 | Request::Adopt
                 | Request::Lock { .. }
                 | Request::Unlock { .. }
+                | Request::Install
+                | Request::Uninstall
         )
     }
 
@@ -131,6 +135,8 @@ impl Site {
                 journal::append(&folder, &self.run.id, &lines).map_err(|error| disk(&folder, &error))?;
                 Ok(Reply::Done)
             }
+            Request::Install => Ok(Reply::Installed(self.install().await?)),
+            Request::Uninstall => Ok(Reply::Installed(self.uninstall().await?)),
             Request::Journals { newest } => {
                 let folder = self.layout.journals();
                 journal::newest(&folder, newest).map(Reply::Journals).map_err(|error| disk(&folder, &error))
@@ -163,11 +169,24 @@ impl Site {
         }
     }
 
-    /// Waits for the server lock; an unlock that is asked for meanwhile, or the asker's death, ends the waiting.
-    async fn lock(&mut self, wait: Duration, mut ctl: watch::Receiver<Ctl>, unlocks: u64) -> Result<Reply, Failure> {
+    async fn lock(&mut self, wait: Duration, ctl: watch::Receiver<Ctl>, unlocks: u64) -> Result<Reply, Failure> {
         if self.server_lock.is_some() {
             return Ok(Reply::Locked);
         }
+        Ok(match self.take(wait, ctl, unlocks).await? {
+            Ok(_) => Reply::Locked,
+            Err(holder) => Reply::Held(holder),
+        })
+    }
+
+    /// Waits for the server lock; an unlock that is asked for meanwhile, or the asker's death, ends the waiting. Says how far whoever
+    /// had it before had come, or who has it.
+    pub(super) async fn take(
+        &mut self,
+        wait: Duration,
+        mut ctl: watch::Receiver<Ctl>,
+        unlocks: u64,
+    ) -> Result<Result<State, Holder>, Failure> {
         let end = Instant::now() + wait;
         let lock = self.layout.server_lock().to_owned();
         loop {
@@ -180,18 +199,18 @@ impl Site {
                     let over = Instant::now() >= end;
                     let Ctl { unlocks: asked, dead } = *ctl.borrow_and_update();
                     if over || dead || asked > unlocks {
-                        return Ok(Reply::Held(holder));
+                        return Ok(Err(holder));
                     }
                 }
             }
             // Whatever wakes it up, it looks again.
             drop(tokio::time::timeout(TRY_AGAIN, ctl.changed()).await);
         }
-        if let Err(failure) = self.take_over(end).await {
+        let taken = self.take_over(end).await;
+        if taken.is_err() {
             self.server_lock = None;
-            return Err(failure);
         }
-        Ok(Reply::Locked)
+        taken.map(Ok)
     }
 
     async fn unlock(&mut self, record: &str) -> Result<Reply, Failure> {
@@ -228,7 +247,7 @@ impl Site {
         Ok(Reply::Done)
     }
 
-    pub(super) fn absence(&self) -> Result<Option<Absence>, Failure> {
+    pub(in crate::server) fn absence(&self) -> Result<Option<Absence>, Failure> {
         let path = self.layout.absence();
         read_json(&path).map_err(|error| disk(&path, &error))
     }
@@ -285,7 +304,7 @@ impl Site {
     }
 
     /// Every container of the project.
-    pub(super) async fn containers(&self) -> Result<Vec<Inspected>, Failure> {
+    pub(in crate::server) async fn containers(&self) -> Result<Vec<Inspected>, Failure> {
         for _ in 0..3 {
             let ids = run(&compose::list(&self.fleet.app), ENGINE).await?.success("listing containers")?;
             let ids: Vec<String> = ids.text().split_whitespace().map(ToOwned::to_owned).collect();

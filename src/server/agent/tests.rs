@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 const NOT_LONG: Duration = Duration::from_secs(10);
 
-fn fleet(dir: &Path, lease: Duration) -> Fleet {
+pub(in crate::server) fn fleet(dir: &Path, lease: Duration) -> Fleet {
     let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
     Fleet {
         app: "handover-agent-test".into(),
@@ -49,7 +49,15 @@ fn fleet(dir: &Path, lease: Duration) -> Fleet {
         },
         services: vec![],
         servers: vec![],
-        watchdog: Watchdog { interval: NOT_LONG, strikes: 3 },
+        watchdog: Watchdog {
+            interval: NOT_LONG,
+            strikes: 3,
+            heals: 3,
+            window: NOT_LONG * 60,
+            on_heal: Vec::new(),
+            on_give_up: Vec::new(),
+            textfile: None,
+        },
         measure: None,
         gateway: None,
     }
@@ -291,7 +299,7 @@ async fn whoever_lets_a_server_back_ends_its_absence_unless_a_person_said_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
         assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
-        let absence = Absence { reason: "why".into(), ends_when_verified, since: 0 };
+        let absence = Absence { ends_when_verified, ..Absence::of_a_failure("why") };
         assert_eq!(asker.ask(Request::Absent { absence: Some(absence) }).await, Ok(Reply::Done));
         assert_eq!(asker.ask(Request::Flip { drained: true }).await, Ok(Reply::Done));
         assert!(dir.path().join("absence.json").exists());

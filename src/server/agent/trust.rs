@@ -40,7 +40,15 @@ fn look(layout: &Layout, owners: BTreeSet<u32>) -> Vec<String> {
     for folder in [layout.releases(), layout.bin(), layout.journals()] {
         look.inside(&folder, Kind::Folder);
     }
-    let records = [layout.record(), layout.app(), layout.freeze(), layout.absence(), layout.successor()];
+    let records = [
+        layout.record(),
+        layout.app(),
+        layout.freeze(),
+        layout.absence(),
+        layout.successor(),
+        layout.settings(),
+        layout.watchdog(),
+    ];
     let notes = [layout.server_lock_note(), layout.deploy_lock_note()];
     for record in records.iter().chain(&notes) {
         look.inside(record, Kind::File);

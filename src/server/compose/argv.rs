@@ -77,6 +77,32 @@ pub fn up(app: &str, file: &Path) -> CommandLine {
     compose(app, file).args(["up", "--detach", "--no-build", "--pull", "never", "--remove-orphans", "--quiet-pull"])
 }
 
+/// Brings these services up and leaves the others alone.
+#[must_use]
+pub fn up_some<'a>(app: &str, file: &Path, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
+    compose(app, file)
+        .args(["up", "--detach", "--no-build", "--pull", "never", "--quiet-pull", "--no-deps", "--"])
+        .args(services)
+}
+
+/// Makes these services' containers anew, each stopped with its own grace period first, and leaves the others alone.
+#[must_use]
+pub fn up_anew<'a>(app: &str, file: &Path, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
+    compose(app, file)
+        .args([
+            "up",
+            "--detach",
+            "--no-build",
+            "--pull",
+            "never",
+            "--quiet-pull",
+            "--no-deps",
+            "--force-recreate",
+            "--",
+        ])
+        .args(services)
+}
+
 /// Stops every container of the project, each with its own grace period.
 #[must_use]
 pub fn stop(app: &str) -> CommandLine {

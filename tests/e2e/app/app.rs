@@ -39,6 +39,8 @@ static STOPPING: AtomicBool = AtomicBool::new(false);
 static DRAINED: AtomicBool = AtomicBool::new(false);
 /// What `app --drain` leaves for the service in the same container.
 const DRAIN_MARK: &str = "/tmp/drained-by-command";
+/// What `app --sick` leaves: /version answers 500 from then on, until another container comes.
+const SICK_MARK: &str = "/tmp/sick";
 
 unsafe extern "C" {
     fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
@@ -62,6 +64,8 @@ fn main() {
     }
     match env::args().nth(1).as_deref() {
         Some("--self-check") => exit(if self_check() { 0 } else { 1 }),
+        Some("--sick") => exit(if std::fs::write(SICK_MARK, "").is_ok() { 0 } else { 1 }),
+        Some("--well") => exit(if std::fs::remove_file(SICK_MARK).is_ok() { 0 } else { 1 }),
         Some("--drain") => exit(if std::fs::write(DRAIN_MARK, "").is_ok() { 0 } else { 1 }),
         Some("--undrain") => {
             let _ = std::fs::remove_file(DRAIN_MARK);
@@ -253,7 +257,7 @@ fn answer(target: &str, counts: &Counts) -> (&'static str, String) {
     }
     let requests = counts.requests.fetch_add(1, SeqCst) + 1;
     match path {
-        "/version" if flag("FAIL_VERSION") => ("500 Internal Server Error", r#"{"error": "as asked"}"#.into()),
+        "/version" if flag("FAIL_VERSION") || Path::new(SICK_MARK).exists() => ("500 Internal Server Error", r#"{"error": "as asked"}"#.into()),
         "/version" => {
             let version = text("WRONG_VERSION").unwrap_or_else(release);
             let label = text("LABEL").unwrap_or_default();

@@ -1,0 +1,183 @@
+//! What bootstrap and watchdog do on a server: the same lock, record and commands as an agent's, with nobody who asks.
+//!
+//! `current` is brought up, never written; what was out of rotation comes back only verified. When it is time for that is not decided
+//! here.
+
+use super::record::{Record, State, now};
+use super::site::{Ctl, Site, disk};
+use super::trust;
+use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServiceName};
+use crate::fleet::release::{DEFINITION, Manifest};
+use crate::server::compose;
+use crate::server::layout::{Pointer, asleep};
+use crate::server::process::ProcessId;
+use crate::server::run::{last_lines, run};
+use crate::server::settings::Settings;
+use crate::server::wire::{Context, FORMAT, Failure, FailureKind, Run};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+const LOGS: Duration = Duration::from_secs(10);
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+impl Site {
+    /// A server as one of its own processes sees it.
+    pub(in crate::server) fn own(settings: Settings, what: &str) -> Self {
+        let process = ProcessId::of(std::process::id());
+        let run = Run {
+            id: format!("{what}-{}-{}", process.pid, process.start),
+            who: format!("{what} of {}", settings.server),
+            what: format!("handover {what}"),
+        };
+        Self::new(Context { format: FORMAT, run, server: settings.server, fleet: settings.fleet })
+    }
+
+    /// Takes the server lock, waiting for it so long at most. Says how far whoever had it before had come, or who has it.
+    pub(in crate::server) async fn take_lock(&mut self, wait: Duration) -> Result<Result<State, Holder>, Failure> {
+        // Kept: a wait that nobody can end is no reason to look again at once.
+        let (_nobody, ctl) = watch::channel(Ctl::default());
+        self.take(wait, ctl, 0).await
+    }
+
+    /// Whether the server lock is ours.
+    pub(in crate::server) fn is_at_work(&self) -> bool {
+        self.server_lock.is_some()
+    }
+
+    /// Puts right what a dead deploy left in that state.
+    pub(in crate::server) async fn put_right_after(&mut self, left: State) -> Result<String, Failure> {
+        self.trusted()?;
+        self.record.state = left;
+        self.put_right().await
+    }
+
+    /// Writes down what was done and frees the lock. Unlike an unlock it lets nothing back: what is drained was left so on purpose.
+    pub(in crate::server) fn free(&mut self, what: &str) -> Result<(), Failure> {
+        self.record.say(what);
+        self.record.state = State::Idle;
+        self.record.command = None;
+        let written = self.save();
+        self.server_lock = None;
+        written
+    }
+
+    /// Lets health pass again.
+    pub(in crate::server) async fn let_back(&mut self) -> Result<(), Failure> {
+        self.trusted()?;
+        self.flip(false).await
+    }
+
+    /// Before the engine runs: sets the flag and writes that down. Without the lock, since nobody else is there yet; how far somebody
+    /// had come before the boot is left to whoever takes it.
+    pub(in crate::server) async fn out_from_the_start(&mut self) -> Result<(), Failure> {
+        let path = self.layout.record();
+        self.record = Record::read(&path).map_err(|error| disk(&path, &error))?;
+        self.flip(true).await
+    }
+
+    /// After a boot: what was left out on purpose is out again, by whichever way the server itself can say so.
+    pub(in crate::server) async fn stay_out(&mut self) -> Result<(), Failure> {
+        match self.fleet.drain.by {
+            DrainBy::File { .. } => self.flip(true).await,
+            // The balancer's side of it outlives a boot.
+            DrainBy::Deregister => Ok(()),
+            // Only its stop makes health fail.
+            DrainBy::Sigterm => self.stop().await.map(drop),
+            DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => {
+                // The engine revives the containers; they can be told once they listen.
+                let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
+                let end = Instant::now() + longest;
+                loop {
+                    match self.flip(true).await {
+                        Ok(()) => return Ok(()),
+                        Err(failure) if Instant::now() >= end => return Err(failure),
+                        Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The services that a gateway has put to sleep.
+    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
+        let asleep = asleep::asleep_services(self.layout.dir(), now());
+        let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
+        Ok(asleep.into_keys().collect())
+    }
+
+    /// What was verified here last.
+    pub(in crate::server) fn current(&self) -> Result<Option<ReleaseId>, Failure> {
+        self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))
+    }
+
+    /// Makes the containers of these services anew from `current`, and waits until they pass. A service that takes traffic leaves
+    /// rotation first, as far as the server itself can say so, and comes back verified.
+    pub(in crate::server) async fn heal(&mut self, services: &[ServiceName]) -> Result<String, Failure> {
+        self.trusted()?;
+        let current = self.current()?.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing was verified here"))?;
+        self.startable(&current).await?;
+        let facts = self.fleet.drain.by.facts();
+        let takes_traffic = |name: &ServiceName| self.fleet.service(name).is_some_and(|s| !s.groups.is_empty());
+        if services.iter().any(takes_traffic) && facts.survives_restart && facts.undone_on_server {
+            let alive =
+                self.containers().await?.iter().any(|c| c.is_alive() && services.contains(&c.container.service));
+            self.flip(true).await?;
+            if alive {
+                // What still answers goes on until the balancer has noticed.
+                tokio::time::sleep(self.fleet.drain.serve).await;
+            }
+        }
+        self.enter(State::Stopped)?;
+        let names = services.iter().map(ServiceName::as_str);
+        let up = compose::up_anew(&self.fleet.app, Path::new(DEFINITION), names);
+        self.bring_up(&current, &up).await?;
+        self.wait_until_verified(&current, |name| services.contains(name)).await?;
+        if self.record.drained {
+            self.flip(false).await?;
+        }
+        Ok(format!("release {}: brought up anew and verified", current.short()))
+    }
+
+    /// The last words of these services, for whoever asks why: a new container has a new log.
+    pub(in crate::server) async fn last_words(&self, services: &[ServiceName]) -> Vec<String> {
+        let mut words = Vec::new();
+        for container in self.containers().await.unwrap_or_default() {
+            if services.contains(&container.container.service)
+                && let Ok(output) = run(&compose::logs(&container.id), LOGS).await
+            {
+                let lines = last_lines(&format!("{}{}", output.text(), output.stderr), 20);
+                words.extend(lines.into_iter().map(|line| format!("{} | {line}", container.container.name)));
+            }
+        }
+        words
+    }
+
+    /// What the release's own files say, where they are what was published; else what differs.
+    pub(in crate::server) fn drift(&self, release: &ReleaseId) -> Option<String> {
+        crate::server::publish::check_files(&self.layout, release).err().map(|failure| failure.message)
+    }
+
+    /// Health is made to fail, and neither the record nor an absence says why.
+    pub(in crate::server) fn unexplained(&self) -> Option<String> {
+        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained);
+        let explained = recorded || !matches!(self.absence(), Ok(None));
+        (!explained && self.is_drained(false)).then(|| {
+            "health is made to fail, and nobody wrote down why; who wants that says `handover drain`".to_owned()
+        })
+    }
+
+    /// What a release is.
+    pub(in crate::server) fn manifest(&self, release: &ReleaseId) -> Result<Manifest, Failure> {
+        crate::server::publish::read_release(&self.layout, release)
+    }
+
+    /// Nothing is started from a folder that others may write to.
+    fn trusted(&self) -> Result<(), Failure> {
+        match trust::faults(&self.layout).first() {
+            None => Ok(()),
+            Some(fault) => Err(Failure::new(FailureKind::Missing, fault.clone())),
+        }
+    }
+}

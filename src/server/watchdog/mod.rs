@@ -1,0 +1,441 @@
+//! The watchdog: looks at the services of its own server, and heals what stays broken, unless planned work is going on.
+//!
+//! When to do what is decided by `fleet::watch` and `fleet::strikes`; here it is carried out, written down and told. It never writes a
+//! definition or a pointer.
+
+mod look;
+mod metrics;
+
+use super::agent::{Site, State};
+use super::layout::{Layout, read_json, write_atomic, write_json};
+use super::run::{CommandLine, run};
+use super::settings::Settings;
+use super::wire::Failure;
+use crate::fleet::model::{LastHeal, ServiceName, Watched, show_duration};
+use crate::fleet::strikes::{Seen, Verdict};
+use crate::fleet::watch::{Do, Look, Next, Outcome, Saw, Turn};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Format number of the file.
+const FORMAT: u32 = 1;
+/// A team's own command.
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// How it is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Until it is told to end.
+    Forever,
+    /// One turn, for cron.
+    Once,
+    /// Says what a turn would do, and changes nothing.
+    Explain,
+}
+
+/// What the watchdog says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Said {
+    /// Seconds since the epoch.
+    #[serde(rename = "time")]
+    pub at: u64,
+    /// The word of the state.
+    pub word: &'static str,
+    /// Whether somebody should be told although nobody asks.
+    pub loud: bool,
+    /// The sentence.
+    pub what: String,
+    /// Each service that is not fine, and what that means.
+    pub services: BTreeMap<ServiceName, String>,
+    /// The last words of what was healed.
+    pub logs: Vec<String>,
+}
+
+/// Runs it over the server whose files lie in `dir`.
+///
+/// # Errors
+/// When there is nothing that says what the server is, or, for a single turn, when nothing could be learnt.
+pub async fn watch(layout: &Layout, mode: Mode, mut say: impl FnMut(&Said)) -> Result<Said, Failure> {
+    let mut dog = Dog::new(layout)?;
+    if mode == Mode::Explain {
+        let said = Box::pin(dog.explain()).await;
+        say(&said);
+        return Ok(said);
+    }
+    if mode == Mode::Once {
+        let said = Box::pin(dog.turn()).await;
+        say(&said);
+        return Ok(said);
+    }
+    let (mut term, mut int) = (ended_by(SignalKind::terminate())?, ended_by(SignalKind::interrupt())?);
+    let mut last = None;
+    loop {
+        // A heal that is under way is finished: what it stopped would stay down until the next one looks.
+        let said = Box::pin(dog.turn()).await;
+        let news = Some((said.what.clone(), said.services.clone()));
+        if said.loud || news != last {
+            say(&said);
+        }
+        last = news;
+        let pause = dog.site.fleet.watchdog.interval;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = term.recv() => return Ok(said),
+            _ = int.recv() => return Ok(said),
+        }
+        // A deploy may have brought others; without them it goes on with what it has.
+        match Dog::new(layout) {
+            Ok(next) => dog = next,
+            Err(failure) => say(&Said::new("unknown", true, failure.to_string())),
+        }
+    }
+}
+
+fn ended_by(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+    signal(kind).map_err(|error| Failure::new(super::wire::FailureKind::Internal, format!("no signals: {error}")))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl Said {
+    fn new(word: &'static str, loud: bool, what: impl Into<String>) -> Self {
+        Self { at: now(), word, loud, what: what.into(), services: BTreeMap::new(), logs: Vec::new() }
+    }
+}
+
+struct Dog {
+    site: Site,
+    seen: Watched,
+    /// How far whoever had the lock before had come; ours to put right.
+    left: State,
+    logs: Vec<String>,
+    look: Option<Look>,
+    /// What was done under the lock, for the record.
+    done: String,
+}
+
+impl Dog {
+    fn new(layout: &Layout) -> Result<Self, Failure> {
+        let site = Site::own(Settings::read(layout)?, "watchdog");
+        // What is not understood is of another version: counting starts again.
+        let seen = read_json::<Watched>(&site.layout.watchdog()).ok().flatten().filter(|seen| seen.format == FORMAT);
+        let seen = seen.unwrap_or_else(|| Watched { format: FORMAT, ..Watched::default() });
+        Ok(Self { site, seen, left: State::Idle, logs: Vec::new(), look: None, done: String::new() })
+    }
+
+    /// One turn: looked at, done, written down.
+    async fn turn(&mut self) -> Said {
+        let rules = self.site.fleet.watchdog.rules();
+        let (mut turn, mut todo) = Turn::begin(rules);
+        let outcome = loop {
+            let saw = self.carry_out(todo).await;
+            match saw {
+                Ok(saw) => match turn.step(&mut self.seen.strikes, saw, now()) {
+                    Next::Do(next) => todo = next,
+                    Next::End(outcome) => break outcome,
+                },
+                Err(failure) => break Outcome::Unknown(failure.to_string()),
+            }
+        };
+        if self.site.is_at_work() {
+            // Nothing but a disk that takes no record leads here.
+            drop(self.site.free("the watchdog gave up its turn"));
+        }
+        let mut said = self.told(&outcome, turn.verdicts());
+        self.commands(&outcome, turn.verdicts(), &mut said).await;
+        self.write_down(&said);
+        said
+    }
+
+    async fn carry_out(&mut self, todo: Do) -> Result<Saw, Failure> {
+        Ok(match todo {
+            Do::SeeLock => Saw::Lock(look::holder(&self.site.layout)?),
+            Do::Look => {
+                let look = look::at(&self.site, &mut self.seen.restarts).await?;
+                self.look = Some(look.clone());
+                Saw::Server(Box::new(look))
+            }
+            Do::TakeLock => match self.site.take_lock(Duration::ZERO).await? {
+                Ok(left) => {
+                    self.left = left;
+                    Saw::Taken(Ok(()))
+                }
+                Err(holder) => Saw::Taken(Err(format!("{} ({})", holder.who, holder.what))),
+            },
+            Do::PutRight => {
+                let left = std::mem::replace(&mut self.left, State::Idle);
+                let done = self.site.put_right_after(left).await;
+                self.done(done)
+            }
+            Do::LetBack => {
+                let done = self.site.let_back().await.map(|()| "everything works: let back".to_owned());
+                self.done(done)
+            }
+            Do::Heal(services) => {
+                self.logs = self.site.last_words(&services).await;
+                let done = self.site.heal(&services).await;
+                self.done(done)
+            }
+            Do::Free => {
+                let done = std::mem::take(&mut self.done);
+                Saw::Done(self.site.free(&done).map(|()| done).map_err(|failure| failure.to_string()))
+            }
+        })
+    }
+
+    fn done(&mut self, done: Result<String, Failure>) -> Saw {
+        let done = done.map_err(|failure| failure.to_string());
+        self.done = done.clone().unwrap_or_else(|why| why);
+        Saw::Done(done)
+    }
+
+    /// What a turn would do: everything but the lock and what comes after it.
+    async fn explain(&mut self) -> Said {
+        let rules = self.site.fleet.watchdog.rules();
+        let mut strikes = self.seen.strikes.clone();
+        let (mut turn, mut todo) = Turn::begin(rules);
+        loop {
+            if let Some(intent) = turn.intent() {
+                let mut said = Said::new("failing", true, format!("would take the server lock and {intent}"));
+                said.services = self.services(turn.verdicts());
+                return said;
+            }
+            match self.carry_out(todo).await {
+                Ok(saw) => match turn.step(&mut strikes, saw, now()) {
+                    Next::Do(next) => todo = next,
+                    Next::End(outcome) => return self.told(&outcome, turn.verdicts()),
+                },
+                Err(failure) => return Said::new("unknown", true, failure.to_string()),
+            }
+        }
+    }
+
+    fn told(&mut self, outcome: &Outcome, verdicts: &BTreeMap<ServiceName, Verdict>) -> Said {
+        let gave_up = verdicts.values().any(|verdict| *verdict == Verdict::GiveUp);
+        let (word, loud, what) = match outcome {
+            Outcome::Busy(holder) => {
+                ("busy", false, format!("{holder} holds the server lock: planned work is going on"))
+            }
+            Outcome::Absent(reason) => ("absent", false, format!("left out on purpose: {reason}")),
+            Outcome::NoRelease => ("no_release", false, "no release was ever verified here".to_owned()),
+            Outcome::Unknown(why) => ("unknown", false, format!("could not look: {why}")),
+            Outcome::Watched if self.broken().is_empty() => ("fine", false, "every service works".to_owned()),
+            Outcome::Watched => {
+                ("failing", false, format!("{} of {} services fail", self.broken().len(), self.count()))
+            }
+            Outcome::Passed => ("fine", true, "nothing was left to heal once the lock was taken".to_owned()),
+            Outcome::PutRight(done) => done_or_not("what a dead deploy left", done),
+            Outcome::LetBack(done) => done_or_not("health was made to fail by nobody who still works here", done),
+            Outcome::Healed(services, done) => done_or_not(&names(services), done),
+        };
+        let mut said = Said::new(word, loud || gave_up, what);
+        if let Some(drift) = self.drift() {
+            said.what = format!("{}; {drift}, and only a deploy mends it", said.what);
+        }
+        if let (Outcome::Watched, Some(what)) = (outcome, self.site.unexplained()) {
+            said.what = format!("{}; {what}", said.what);
+        }
+        said.services = self.services(verdicts);
+        said.logs = std::mem::take(&mut self.logs);
+        if let Outcome::Healed(services, done) = outcome {
+            for service in services {
+                *self.seen.healed.entry(service.clone()).or_default() += 1;
+            }
+            let (worked, what) = (done.is_ok(), done.clone().unwrap_or_else(|what| what));
+            self.seen.last_heal = Some(LastHeal { at: said.at, services: services.clone(), worked, what });
+        }
+        said
+    }
+
+    fn drift(&self) -> Option<String> {
+        let release = self.look.as_ref().and_then(|look| look.release.as_ref())?;
+        self.site.drift(release)
+    }
+
+    fn count(&self) -> usize {
+        self.look.as_ref().and_then(|look| look.services.as_ref().ok()).map_or(0, BTreeMap::len)
+    }
+
+    fn broken(&self) -> BTreeMap<&ServiceName, &str> {
+        let services = self.look.as_ref().and_then(|look| look.services.as_ref().ok());
+        services
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, seen)| match seen {
+                Seen::Failing(why) => Some((name, why.as_str())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// What each service that is not fine means.
+    fn services(&self, verdicts: &BTreeMap<ServiceName, Verdict>) -> BTreeMap<ServiceName, String> {
+        let strikes = self.site.fleet.watchdog.strikes;
+        let given_up = |name| self.seen.strikes.services().get(name).is_some_and(|count| count.given_up);
+        let mut told = BTreeMap::new();
+        for (name, why) in self.broken() {
+            let meaning = match verdicts.get(name) {
+                Some(Verdict::Strike(n)) => format!("strike {n} of {strikes}"),
+                Some(Verdict::Heal) => format!("strike {strikes} of {strikes}: to be healed"),
+                Some(Verdict::Pause(seconds)) => {
+                    format!("healed a moment ago: left alone for {} more", show_duration(Duration::from_secs(*seconds)))
+                }
+                Some(Verdict::GiveUp) => "healed too often: given up, a person is needed".to_owned(),
+                _ if given_up(name) => "given up before: a person is needed".to_owned(),
+                _ => "fails".to_owned(),
+            };
+            told.insert(name.clone(), format!("{meaning}: {why}"));
+        }
+        told
+    }
+
+    /// The team's own commands, told what happened by their environment.
+    async fn commands(&self, outcome: &Outcome, verdicts: &BTreeMap<ServiceName, Verdict>, said: &mut Said) {
+        let watchdog = &self.site.fleet.watchdog;
+        if let Outcome::Healed(services, done) = outcome {
+            let outcome = if done.is_ok() { "healed" } else { "failed" };
+            let failed = self.command(&watchdog.on_heal, services, outcome, &said.what).await;
+            said.logs.extend(failed);
+        }
+        let given_up: Vec<ServiceName> =
+            verdicts.iter().filter(|(_, v)| **v == Verdict::GiveUp).map(|(name, _)| name.clone()).collect();
+        if !given_up.is_empty() {
+            let why: Vec<&str> =
+                given_up.iter().filter_map(|name| said.services.get(name).map(String::as_str)).collect();
+            let failed = self.command(&watchdog.on_give_up, &given_up, "gave_up", &why.join("; ")).await;
+            said.logs.extend(failed);
+        }
+    }
+
+    /// Runs one; what went wrong with it.
+    async fn command(&self, argv: &[String], services: &[ServiceName], outcome: &str, why: &str) -> Option<String> {
+        let program = argv.first()?;
+        let line = CommandLine::new(argv.iter().cloned())
+            .env("HANDOVER_SERVER", self.site.server.as_str())
+            .env("HANDOVER_SERVICES", names(services).replace(", ", ","))
+            .env("HANDOVER_OUTCOME", outcome)
+            .env("HANDOVER_WHY", why)
+            .cwd(Path::new("/"));
+        let ended = run(&line, COMMAND).await.and_then(|output| output.success(&format!("`{program}`")));
+        ended.err().map(|failure| failure.to_string())
+    }
+
+    fn write_down(&mut self, said: &Said) {
+        self.seen.at = said.at;
+        self.seen.word = said.word.to_owned();
+        self.seen.what.clone_from(&said.what);
+        let layout = &self.site.layout;
+        // A disk that takes nothing is told by `status`, whose heartbeat then stands still.
+        drop(write_json(&layout.watchdog(), &self.seen));
+        drop(write_atomic(&layout.heartbeat(), format!("{}\n", said.at).as_bytes(), 0o644));
+        if let Some(path) = &self.site.fleet.watchdog.textfile {
+            drop(write_atomic(Path::new(path), metrics::text(&self.seen, &self.site.server).as_bytes(), 0o644));
+        }
+    }
+}
+
+fn names(services: &[ServiceName]) -> String {
+    services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn done_or_not(what: &str, done: &Result<String, String>) -> (&'static str, bool, String) {
+    match done {
+        Ok(done) => ("healed", true, format!("{what}: {done}")),
+        Err(why) => ("failing", true, format!("{what}: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::agent::tests::fleet;
+    use crate::server::agent::{Record, State};
+    use crate::server::flock::{Taken, try_take};
+    use crate::server::wire::Run;
+
+    fn server() -> (tempfile::TempDir, Layout) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut fleet = fleet(dir.path(), Duration::from_secs(10));
+        fleet.watchdog.textfile = Some(dir.path().join("handover.prom").to_string_lossy().into_owned());
+        let layout = Layout::of(&fleet);
+        Settings::of(&"web-1".into(), &fleet).write(&layout).expect("written");
+        (dir, layout)
+    }
+
+    async fn once(layout: &Layout, mode: Mode) -> Said {
+        Box::pin(watch(layout, mode, |_| {})).await.expect("looked")
+    }
+
+    #[tokio::test]
+    async fn each_look_is_written_down_for_whoever_asks() {
+        let (dir, layout) = server();
+        assert_eq!(once(&layout, Mode::Once).await.word, "no_release");
+        let seen: Watched = read_json(&layout.watchdog()).expect("read").expect("there");
+        assert_eq!((seen.word.as_str(), seen.format), ("no_release", FORMAT));
+        assert!(layout.heartbeat().exists());
+        let metrics = std::fs::read_to_string(dir.path().join("handover.prom")).expect("written");
+        assert!(metrics.contains("handover_watchdog_state{server=\"web-1\",state=\"no_release\"} 1"), "{metrics}");
+        assert!(metrics.contains("handover_watchdog_state{server=\"web-1\",state=\"fine\"} 0"), "{metrics}");
+    }
+
+    #[tokio::test]
+    async fn a_held_lock_is_planned_work_and_nothing_is_touched() {
+        let (dir, layout) = server();
+        let run = Run { id: "run-1".into(), who: "ann@laptop".into(), what: "deploy".into() };
+        let Ok(Taken::Ours(lock)) = try_take(layout.server_lock(), &layout.server_lock_note(), &run) else {
+            panic!("it is free")
+        };
+        let record = Record { state: State::Drained, drained: true, ..Record::default() };
+        record.write(&layout.record()).expect("written");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        std::fs::write(dir.path().join("run/drain"), "").expect("written");
+        let said = once(&layout, Mode::Once).await;
+        assert_eq!(said.word, "busy");
+        assert!(said.what.contains("ann@laptop"), "{said:?}");
+        assert!(dir.path().join("run/drain").exists());
+        assert_eq!(Record::read(&layout.record()).expect("read"), record);
+        drop(lock);
+    }
+
+    #[tokio::test]
+    async fn explaining_takes_no_lock_and_writes_nothing() {
+        let (_dir, layout) = server();
+        Record { state: State::Stopped, ..Record::default() }.write(&layout.record()).expect("written");
+        let said = once(&layout, Mode::Explain).await;
+        assert!(said.what.contains("would take the server lock and put right what a dead deploy left"), "{said:?}");
+        assert!(!layout.watchdog().exists() && !layout.server_lock().exists());
+        assert_eq!(Record::read(&layout.record()).expect("read").state, State::Stopped);
+    }
+
+    #[tokio::test]
+    async fn a_state_of_another_version_is_counted_anew_and_a_broken_one_too() {
+        let (_dir, layout) = server();
+        for text in ["{", "{\"format\": 99, \"at\": 1}", "[]"] {
+            std::fs::write(layout.watchdog(), text).expect("written");
+            assert_eq!(once(&layout, Mode::Once).await.word, "no_release", "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_teams_own_command_is_told_by_its_environment_and_its_failure_is_said() {
+        let (dir, layout) = server();
+        let mut dog = Dog::new(&layout).expect("settings");
+        let out = dir.path().join("told");
+        let script = format!(
+            "echo \"$HANDOVER_SERVER $HANDOVER_SERVICES $HANDOVER_OUTCOME $HANDOVER_WHY\" > {}; exit 3",
+            out.display()
+        );
+        dog.site.fleet.watchdog.on_heal = vec!["sh".into(), "-c".into(), script];
+        let outcome = Outcome::Healed(vec!["api".into(), "gateway".into()], Err("it still $(fails)".into()));
+        let mut said = dog.told(&outcome, &BTreeMap::new());
+        dog.commands(&outcome, &BTreeMap::new(), &mut said).await;
+        let told = std::fs::read_to_string(out).expect("written");
+        assert_eq!(told.trim(), "web-1 api,gateway failed api, gateway: it still $(fails)");
+        assert!(said.logs.iter().any(|line| line.contains("exit code 3")), "{said:?}");
+    }
+}
