@@ -93,10 +93,14 @@ class Server:
         (self.path / "gateway.toml").write_text(
             f'[gateway]\nlisten = "127.0.0.1:{self.listen}"\nmetrics = "127.0.0.1:{self.metrics_at}"\n'
             f'control = "{self.path}/control.sock"\n'
-            f'[gateway.sleep]\nproject = "{self.project}"\ndir = "{self.path}/app"\n'
+            f'{self.place()}'
             f'[[gateway.probe]]\nuser_agent = "monitor"\n[[gateway.health]]\npath = "/health"\n{self.more}\n'
             + "\n".join(self.hosts)
         )
+
+    def place(self):
+        sleeps = any("\nsleep = " in host for host in self.hosts)
+        return f'[gateway.sleep]\nproject = "{self.project}"\ndir = "{self.path}/app"\n' if sleeps else ""
 
     def start(self, *args):
         self.config()

@@ -96,6 +96,8 @@ struct Keeper {
     shared: Arc<Shared>,
     standing: Arc<Standing>,
     name: String,
+    /// How it sleeps; what it was last, where it is not to any more.
+    spec: Option<SleepSpec>,
     work: JoinSet<Done>,
     figures: SleepFigures,
     /// When the engine was last looked at, whether that is under way, and whether it is to be done again.
@@ -113,6 +115,7 @@ impl Keeper {
     fn new(place: Arc<Place>, shared: Arc<Shared>, standing: Arc<Standing>) -> Self {
         Self {
             name: standing.host().spec.name.to_string(),
+            spec: standing.host().spec.sleep.clone(),
             place,
             shared,
             standing,
@@ -147,7 +150,7 @@ impl Keeper {
     }
 
     /// How its host is configured, as long as it sleeps.
-    fn spec(&self) -> Option<SleepSpec> {
+    fn configured(&self) -> Option<SleepSpec> {
         let host = self.standing.host();
         let name = &host.spec.name;
         let known = self.shared.site().host(name).is_some_and(|standing| Arc::ptr_eq(standing, &self.standing));
@@ -157,9 +160,12 @@ impl Keeper {
     /// Everything that is due now; when to look again, or `None` at the end.
     fn turn(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let spec = self.spec();
+        let spec = self.configured();
         if spec.is_none() && self.ends(now) {
             return None;
+        }
+        if spec.is_some() {
+            self.spec.clone_from(&spec);
         }
         let used = self.last_busy(spec.as_ref(), now);
         let leaving = self.shared.is_leaving();
@@ -194,7 +200,9 @@ impl Keeper {
     /// A host that is not to sleep any more is woken first.
     fn ends(&mut self, now: Instant) -> bool {
         let over = self.standing.sleeping(|sleep| {
-            sleep.wake(now);
+            if !matches!(sleep.state(), State::Failed { until } if now < until) {
+                sleep.wake(now);
+            }
             sleep.passes()
         });
         if over == Some(false) && self.shared.site().host(&self.standing.host().spec.name).is_some() {
@@ -236,7 +244,7 @@ impl Keeper {
             self.again = true;
             return;
         }
-        let Some(spec) = self.standing.host().spec.sleep.clone() else { return };
+        let Some(spec) = self.spec.clone() else { return };
         let Some(epoch) = self.standing.sleeping(|sleep| sleep.epoch()) else { return };
         self.looking = true;
         self.work.spawn(work::look(Arc::clone(&self.place), Arc::clone(&self.standing), spec, epoch));
@@ -284,7 +292,7 @@ impl Keeper {
     }
 
     fn obey(&mut self, effect: Effect) {
-        let spec = self.standing.host().spec.sleep.clone();
+        let spec = self.spec.clone();
         let (place, standing) = (Arc::clone(&self.place), Arc::clone(&self.standing));
         match (effect, spec) {
             (Effect::Look, _) => self.look(),

@@ -133,11 +133,6 @@ impl Sleep {
         self.wanted.is_some_and(|at| now.saturating_duration_since(at) < LATCH)
     }
 
-    /// How many are here.
-    pub(in crate::gateway) fn present(&self) -> usize {
-        self.unanswered + self.open
-    }
-
     /// Whether it runs and is not known to accept.
     pub(in crate::gateway) fn awaits_accept(&self) -> bool {
         self.state == State::Waking(Wait::Accept)

@@ -86,21 +86,6 @@ struct Tally {
     cancelled: u64,
 }
 
-impl Tally {
-    fn and(self, other: Self) -> Self {
-        Self {
-            served: self.served + other.served,
-            told: self.told + other.told,
-            left: self.left + other.left,
-            stops: self.stops + other.stops,
-            starts: self.starts + other.starts,
-            restarts: self.restarts + other.restarts,
-            deferred: self.deferred + other.deferred,
-            cancelled: self.cancelled + other.cancelled,
-        }
-    }
-}
-
 fn rules() -> Rules {
     let millis = Duration::from_millis;
     Rules {

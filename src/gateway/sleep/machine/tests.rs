@@ -274,6 +274,10 @@ fn work_in_the_background_and_a_persons_wish_are_use() {
     assert!(matches!(at.sleep.effects()[..], [Effect::Start { .. }]));
     at.start();
     assert!(matches!(at.sleep.effects()[..], [Effect::Clear, Effect::Woke(Parts { answer: None, .. })]));
+    let mut early = Sleep::new(rules(), Written::Asleep, at.now);
+    early.wake(at.now);
+    early.saw(0, seen(Running::None), 0, at.now);
+    assert!(matches!(early.effects()[..], [Effect::Look, Effect::Start { .. }]), "asked before anybody had looked");
     assert_eq!(at.sleep.sleep_now(at.now), Ok(()));
     assert_eq!(at.sleep.state(), State::Draining);
 }

@@ -4,6 +4,11 @@ use super::{BACKOFF, Effect, Parts, Running, Seen, Sleep, State, Wait, Wake, Wri
 use std::time::Instant;
 
 impl Sleep {
+    /// How many are here.
+    pub(in crate::gateway) fn present(&self) -> usize {
+        self.unanswered + self.open
+    }
+
     /// When the quiet window is over; never while somebody has no answer.
     pub(super) fn due(&self) -> Option<Instant> {
         let idle = match (self.unanswered, self.open) {
@@ -56,6 +61,7 @@ impl Sleep {
     pub(super) fn awake(&mut self, woken: bool, now: Instant) {
         self.last = self.last.max(now);
         self.refused = false;
+        self.wake_after = false;
         self.turn_to(State::Awake { woken }, now);
     }
 

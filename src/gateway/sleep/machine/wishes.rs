@@ -10,7 +10,7 @@ impl Sleep {
         match self.state {
             State::Asleep | State::Away | State::Failed { .. } => self.begin_wake(now),
             State::Draining => self.stays(now),
-            State::Stopping => self.wake_after = true,
+            State::Unknown | State::Stopping => self.wake_after = true,
             _ => {}
         }
     }
@@ -28,7 +28,8 @@ impl Sleep {
                 Ok(())
             }
             State::Draining | State::Stopping | State::Asleep => Ok(()),
-            State::Unknown | State::Waking(_) => Err("it is being woken".to_owned()),
+            State::Unknown => Err("nobody looked yet whether it runs".to_owned()),
+            State::Waking(_) => Err("it is being woken".to_owned()),
             State::Away | State::Failed { .. } => Err("it does not run, and not because it sleeps".to_owned()),
         }
     }

@@ -101,6 +101,21 @@ impl World {
     }
 }
 
+impl Tally {
+    fn and(self, other: Self) -> Self {
+        Self {
+            served: self.served + other.served,
+            told: self.told + other.told,
+            left: self.left + other.left,
+            stops: self.stops + other.stops,
+            starts: self.starts + other.starts,
+            restarts: self.restarts + other.restarts,
+            deferred: self.deferred + other.deferred,
+            cancelled: self.cancelled + other.cancelled,
+        }
+    }
+}
+
 /// One schedule from its beginning to its end.
 fn play(seed: u64, told: bool) -> Tally {
     let mut world = World::new(seed, told);
