@@ -1,6 +1,12 @@
 //! What may stand on the command line. The doc comments are the help.
 
 use super::drain::{Until, until};
+mod measuring;
+mod own;
+
+pub(super) use measuring::MeasureArgs;
+pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
+
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
 use crate::rollout::machine::Protection;
@@ -277,35 +283,6 @@ pub(super) struct InstallArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct BootstrapArgs {
-    /// Before the engine starts: only make health fail, so that nothing enters unverified
-    #[arg(long)]
-    pub(super) early: bool,
-    #[command(flatten)]
-    pub(super) place: Place,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct WatchdogArgs {
-    /// Look once, and end (for cron)
-    #[arg(long)]
-    pub(super) once: bool,
-    /// Say what a look would lead to, and change nothing
-    #[arg(long, conflicts_with = "once")]
-    pub(super) explain: bool,
-    #[command(flatten)]
-    pub(super) place: Place,
-}
-
-/// Which app of this server.
-#[derive(Debug, Args)]
-pub(super) struct Place {
-    /// The app's folder on this server (`release.dir`) [default: the one that this binary lies in]
-    #[arg(long, value_name = "DIR")]
-    pub(super) dir: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct LockArgs {
     #[command(subcommand)]
     pub(super) action: LockAction,
@@ -353,74 +330,6 @@ pub(super) struct RehearseArgs {
     pub(super) seed: u64,
     #[command(flatten)]
     pub(super) allow: Allow,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct MeasureArgs {
-    /// What to ask
-    #[arg(value_name = "URL", required_unless_present = "access_log", conflicts_with = "access_log")]
-    pub(super) url: Option<String>,
-    /// A health endpoint that answers 503 while its server drains: such an answer of the app is a drain signal
-    #[arg(long, value_name = "PATH", value_parser = health_path)]
-    pub(super) health_path: Vec<String>,
-    #[command(flatten)]
-    pub(super) live: LiveArgs,
-    #[command(flatten)]
-    pub(super) log: AccessLogArgs,
-}
-
-/// How requests are sent; see docs/measure.md.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Live")]
-pub(super) struct LiveArgs {
-    /// Send so many requests a second, whatever becomes of them [default: 20]
-    #[arg(long, value_name = "N", requires = "url", conflicts_with = "access_log", allow_negative_numbers = true)]
-    pub(super) rate: Option<f64>,
-    /// End after so long; without it, Ctrl-C ends it
-    #[arg(long = "for", value_name = "DURATION", requires = "url", conflicts_with = "access_log", value_parser = parse_duration)]
-    pub(super) length: Option<Duration>,
-    /// Count what has no whole answer by then as lost [default: 10s]
-    #[arg(long, value_name = "DURATION", requires = "url", conflicts_with = "access_log", value_parser = parse_duration)]
-    pub(super) timeout: Option<Duration>,
-    /// Speak HTTP/2 and nothing else
-    #[arg(long, requires = "url", conflicts_with = "access_log")]
-    pub(super) http2: bool,
-    /// Trust the certificates in this PEM file instead of the machine's own
-    #[arg(long, value_name = "FILE", requires = "url", conflicts_with = "access_log")]
-    pub(super) ca: Option<PathBuf>,
-    /// Send this header, too
-    #[arg(long, value_name = "NAME: VALUE", requires = "url", conflicts_with = "access_log")]
-    pub(super) header: Vec<String>,
-    /// Connect to this IP address, or address with port, instead of the host's own; several in turn
-    #[arg(long, value_name = "ADDRESS", requires = "url", conflicts_with = "access_log")]
-    pub(super) connect: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "From access logs")]
-pub(super) struct AccessLogArgs {
-    /// Read an Application Load Balancer's access logs, plain or gzip, instead of sending requests: files, folders, or - for stdin
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    pub(super) access_log: Vec<PathBuf>,
-    /// When the deploy began, with its zone: requests that came from then on are the deploy's, others tell what is usual
-    #[arg(long, value_name = "TIME", value_parser = moment, requires = "access_log", conflicts_with = "url")]
-    pub(super) from: Option<i64>,
-    /// When the deploy was over: requests that came then or later are not the deploy's
-    #[arg(long, value_name = "TIME", value_parser = moment, requires = "access_log", conflicts_with = "url")]
-    pub(super) to: Option<i64>,
-    /// Write the counts as CSV: a row for each side of the window, target, class and cause
-    #[arg(long, requires = "access_log", conflicts_with = "url")]
-    pub(super) csv: bool,
-}
-
-fn moment(text: &str) -> Result<i64, &'static str> {
-    crate::measure::access_log::time::parse(text.as_bytes())
-        .ok_or("wanted is RFC 3339 with a zone, as in 2026-11-29T12:00:00Z or 2026-11-29T13:00:00.5+01:00")
-}
-
-fn health_path(text: &str) -> Result<String, &'static str> {
-    let path = text.split('?').next().unwrap_or_default();
-    if path.starts_with('/') { Ok(path.to_owned()) } else { Err("a path begins with /") }
 }
 
 #[derive(Debug, Args)]
