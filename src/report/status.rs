@@ -165,8 +165,11 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
             notes.push(format!("{what}: {}: {} (since {since})", holder.who, holder.what));
         }
     }
-    let stopped = facts.containers.iter().filter(|c| c.state != ContainerState::Running && c.exit_code != 0);
+    let stopped = facts.containers.iter().filter(|c| {
+        c.state != ContainerState::Running && c.exit_code != 0 && !facts.asleep.contains_key(&c.service)
+    });
     notes.extend(stopped.map(|c| format!("{} does not run (exit code {})", c.name, c.exit_code)));
+    notes.extend(facts.asleep.iter().map(|(service, why)| format!("{service} sleeps: {why}")));
     if let Some(incoming) = &facts.incoming {
         notes.push(format!("release {} was being tried and is not verified", incoming.short()));
     }
@@ -244,6 +247,7 @@ fn known(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Map<String, Value> {
         "deploy_lock": facts.deploy_lock,
         "freeze": facts.freeze,
         "missing": facts.missing,
+        "asleep": facts.asleep,
         "drift": facts.drift,
         "installed": facts.installed,
         "watchdog": watchdog,
@@ -321,6 +325,7 @@ mod tests {
             });
             facts.watchdog = Some(seen);
             facts.drift = vec!["compose.json was changed".into()];
+            facts.asleep = BTreeMap::from([("cms".into(), "nobody needs it (cms.example.org)".into())]);
             facts.absence =
                 serde_json::from_value(json!({"reason": "a new disk", "ends_when_verified": false, "since": 5})).ok();
         });
@@ -328,6 +333,7 @@ mod tests {
             "api: strike 1 of 4: answered 500",
             "could not heal api 1m ago: the image is gone",
             "web-1: compose.json was changed",
+            "web-1: cms sleeps: nobody needs it (cms.example.org)",
             "out on purpose since 1970-01-01T00:00:05Z: a new disk",
         ] {
             assert!(text.contains(part), "{part} in {text}");

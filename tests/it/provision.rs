@@ -282,6 +282,7 @@ impl Server for Door {
                 freeze: state.filter(|word| *word == "freeze").map(holder),
                 watchdog: None,
                 installed: None,
+                asleep: BTreeMap::new(),
                 drift: Vec::new(),
             })),
             Request::LockDeploy if state == Some("deploy") => Reply::Held(holder("handover deploy")),

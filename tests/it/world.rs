@@ -601,6 +601,7 @@ impl Inner {
             freeze: None,
             watchdog: None,
             installed: None,
+            asleep: BTreeMap::new(),
             drift: Vec::new(),
         }
     }

@@ -231,6 +231,9 @@ pub struct ServerFacts {
     /// The installed binary's version, where bootstrap and watchdog are installed.
     #[serde(default)]
     pub installed: Option<String>,
+    /// The services that a gateway has put to sleep, each with the reason.
+    #[serde(default)]
+    pub asleep: BTreeMap<ServiceName, String>,
     /// What lies on the server and is not what was published or told it, each as a sentence.
     #[serde(default)]
     pub drift: Vec<String>,

@@ -275,6 +275,7 @@ impl Machine {
             freeze: self.locks.freeze_holder(),
             watchdog: None,
             installed: None,
+            asleep: BTreeMap::new(),
             drift: Vec::new(),
         }
     }

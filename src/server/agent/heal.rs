@@ -14,7 +14,7 @@ use crate::server::process::ProcessId;
 use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
 use crate::server::wire::{Context, FORMAT, Failure, FailureKind, Run};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -100,11 +100,16 @@ impl Site {
         }
     }
 
-    /// The services that a gateway has put to sleep.
-    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
+    /// The services that a gateway has put to sleep, each with the reason.
+    pub(in crate::server) fn sleepers(&self) -> Result<BTreeMap<ServiceName, String>, Failure> {
         let asleep = asleep::asleep_services(self.layout.dir(), now());
         let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
-        Ok(asleep.into_keys().collect())
+        Ok(asleep.into_iter().map(|(service, one)| (service, format!("{} ({})", one.why, one.host))).collect())
+    }
+
+    /// Which those are.
+    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
+        Ok(self.sleepers()?.into_keys().collect())
     }
 
     /// What was verified here last.

@@ -67,6 +67,7 @@ impl Site {
             freeze,
             watchdog: legible(&layout.watchdog(), read_json(&layout.watchdog()), &mut Vec::new()).unwrap_or_default(),
             installed: self.installed(),
+            asleep: self.sleepers().unwrap_or_default(),
             drift: self.drifts(),
         })
     }
@@ -76,6 +77,9 @@ impl Site {
         let layout = &self.layout;
         let current = layout.pointer(Pointer::Current).ok().flatten();
         let mut drifts: Vec<String> = current.and_then(|current| self.drift(&current)).into_iter().collect();
+        if let Err(failure) = self.sleepers() {
+            drifts.push(failure.to_string());
+        }
         let installed = layout.installed();
         if !installed.exists() {
             return drifts;
