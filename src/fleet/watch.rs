@@ -34,8 +34,8 @@ pub enum Saw {
     Lock(Option<String>),
     /// The server.
     Server(Box<Look>),
-    /// Whether the lock is ours now; who has it otherwise.
-    Taken(Result<(), String>),
+    /// Whether the lock is ours now, and whether whoever had it before died in the middle; who has it otherwise.
+    Taken(Result<bool, String>),
     /// It was done, or not, and how that showed.
     Done(Result<String, String>),
 }
@@ -163,8 +163,10 @@ impl Turn {
             (Phase::Before, Saw::Lock(None)) => self.then(Phase::Looking, Do::Look),
             (Phase::Looking, Saw::Server(look)) => self.then(Phase::After(look), Do::SeeLock),
             (Phase::After(look), Saw::Lock(None)) => self.decide(strikes, *look, now),
-            (Phase::Taking(Why::Unfinished), Saw::Taken(Ok(()))) => self.then(Phase::PuttingRight, Do::PutRight),
-            (Phase::Taking(why), Saw::Taken(Ok(()))) => self.then(Phase::Again(why), Do::Look),
+            (Phase::Taking(Why::Unfinished), Saw::Taken(Ok(_))) | (Phase::Taking(_), Saw::Taken(Ok(true))) => {
+                self.then(Phase::PuttingRight, Do::PutRight)
+            }
+            (Phase::Taking(why), Saw::Taken(Ok(false))) => self.then(Phase::Again(why), Do::Look),
             (Phase::Again(why), Saw::Server(look)) => self.under_the_lock(why, &look),
             (Phase::PuttingRight, Saw::Done(done)) => {
                 strikes.start_again();

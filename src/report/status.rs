@@ -165,9 +165,10 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
             notes.push(format!("{what}: {}: {} (since {since})", holder.who, holder.what));
         }
     }
-    let stopped = facts.containers.iter().filter(|c| {
-        c.state != ContainerState::Running && c.exit_code != 0 && !facts.asleep.contains_key(&c.service)
-    });
+    let stopped = facts
+        .containers
+        .iter()
+        .filter(|c| c.state != ContainerState::Running && c.exit_code != 0 && !facts.asleep.contains_key(&c.service));
     notes.extend(stopped.map(|c| format!("{} does not run (exit code {})", c.name, c.exit_code)));
     notes.extend(facts.asleep.iter().map(|(service, why)| format!("{service} sleeps: {why}")));
     if let Some(incoming) = &facts.incoming {

@@ -52,7 +52,9 @@ pub async fn late(layout: &Layout) -> Result<Booted, Failure> {
         Ok(Booted::In(what) | Booted::Out(what) | Booted::Left(what)) => what.clone(),
         Err(failure) => failure.to_string(),
     };
-    let freed = site.free(&format!("bootstrap: {what}"));
+    // What could not be put right is still to be.
+    let left = if booted.is_ok() { State::Idle } else { State::Switched };
+    let freed = site.free(&format!("bootstrap: {what}"), left);
     let booted = booted?;
     freed.map(|()| booted)
 }

@@ -6,6 +6,7 @@ use super::wire::FailureKind;
 use crate::fleet::model::{Fleet, ServerName};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::Path;
 
 /// Format number of the file.
 const FORMAT: u32 = 1;
@@ -60,8 +61,14 @@ impl Settings {
         if format != Some(u64::from(FORMAT)) {
             return Err(failed(format!("{} is of another version of handover", path.display())).hint(again));
         }
-        serde_json::from_value(value).map_err(|error| {
+        let settings: Self = serde_json::from_value(value).map_err(|error| {
             failed(format!("{} is of another version of handover: {error}", path.display())).hint(again)
-        })
+        })?;
+        let same = |one: &Path, other: &Path| one == other || one.canonicalize().ok() == other.canonicalize().ok();
+        if same(Path::new(&settings.fleet.release.dir), layout.dir()) {
+            return Ok(settings);
+        }
+        let what = format!("{} is about {}, and lies somewhere else", path.display(), settings.fleet.release.dir);
+        Err(failed(what).hint(again))
     }
 }

@@ -26,7 +26,8 @@ pub fn units(app: &str, dir: &Path) -> [Unit; 3] {
     let [early, bootstrap, watchdog] = names(app);
     let binary = word(&dir.join("bin/handover").to_string_lossy());
     let folder = word(&dir.to_string_lossy());
-    let mounts = word(&dir.to_string_lossy());
+    // Nothing but % is expanded there (systemd.unit(5)).
+    let mounts = folder.replace("$$", "$");
     let app = app.replace('%', "%%");
     // A signal for the main process only: what it runs is finished, not cut off.
     let main_only = "KillMode=mixed";
@@ -74,8 +75,8 @@ fn word(text: &str) -> String {
 /// What to run by hand where there is no systemd: lines for cron (crontab(5)).
 #[must_use]
 pub fn by_hand(dir: &Path) -> Vec<String> {
-    let binary = dir.join("bin/handover");
-    let (binary, dir) = (binary.display(), dir.display());
+    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''").replace('%', "\\%"));
+    let (binary, dir) = (quoted(&dir.join("bin/handover")), quoted(dir));
     vec![
         format!("@reboot {binary} bootstrap --early --dir {dir}; {binary} bootstrap --dir {dir}"),
         format!("* * * * * {binary} watchdog --once --dir {dir}"),
@@ -90,6 +91,15 @@ mod tests {
     fn what_systemd_would_expand_is_taken_as_it_stands() {
         assert_eq!(word("/opt/mythex"), "/opt/mythex");
         assert_eq!(word("/opt/my app/50%$x"), "\"/opt/my app/50%%$$x\"");
+    }
+
+    #[test]
+    fn what_cron_and_the_shell_would_read_otherwise_is_quoted() {
+        let lines = by_hand(Path::new("/opt/50% o'clock"));
+        assert_eq!(
+            lines[1],
+            r"* * * * * '/opt/50\% o'\''clock/bin/handover' watchdog --once --dir '/opt/50\% o'\''clock'"
+        );
     }
 
     #[test]

@@ -184,6 +184,14 @@ class Cases(suite.Base):
         self.assertIn("flipped back", self.world.on("web-1", "cat", "/opt/mythex/record.json"))
         self.ended(self.world.run("deploy", "--start-over", "--wait", "1m", tag="v2"), 0)
 
+    def test_08a_what_is_drained_for_nobody_comes_back_once_everything_works(self):
+        self.wait_in_rotation()
+        mark = self.world.load.mark()
+        self.world.on("web-3", "sh", "-c", "touch /run/mythex/drain; sed -i 's/\"drained\": false/\"drained\": true/' /opt/mythex/record.json")
+        self.until("the flag is gone", lambda: self.world.on("web-3", "sh", "-c", "[ -e /run/mythex/drain ] && echo yes") == "", within=30)
+        self.nothing_lost(mark)
+        self.assertIn('"drained": false', self.world.on("web-3", "cat", "/opt/mythex/record.json"))
+
     def out_and_in_again(self, server, act):
         """What is lost is lost while the balancer has not noticed yet; once it has, nothing more is, on the way back least of all."""
         self.wait_in_rotation()

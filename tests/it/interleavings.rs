@@ -274,7 +274,7 @@ impl Dog {
             Do::TakeLock if machine.take(WATCHDOG) => {
                 self.left = machine.state();
                 machine.state = Some(State::Locked);
-                Saw::Taken(Ok(()))
+                Saw::Taken(Ok(self.left != State::Idle))
             }
             Do::TakeLock => Saw::Taken(Err("somebody".to_owned())),
             Do::PutRight => {

@@ -28,11 +28,14 @@ impl Site {
             return;
         }
         let left = match self.put_right().await {
-            Ok(left) => left,
+            Ok(left) => {
+                self.record.state = State::Idle;
+                left
+            }
+            // The state stays: whoever takes the lock next tries again.
             Err(failure) => format!("could not be put right: {failure}"),
         };
         self.record.say(format!("{why}; {left}"));
-        self.record.state = State::Idle;
         self.record.command = None;
         // There is nobody to tell; the lock goes all the same.
         drop(self.save());
@@ -41,7 +44,7 @@ impl Site {
 
     pub(super) async fn put_right(&mut self) -> Result<String, Failure> {
         let absence = self.absence()?;
-        match put_right(&self.record.state, self.record.drained, absence.is_some()) {
+        match put_right(&self.record.state, self.record.drained || self.flag_is_ours(), absence.is_some()) {
             PutRight::Nothing => Ok("nothing had been changed".to_owned()),
             PutRight::StaysOut => {
                 let why = absence.map(|absence| absence.reason).unwrap_or_default();
@@ -83,7 +86,7 @@ impl Site {
         }
         self.wait_until_verified(&current, awake).await?;
         // Where an engine was restarted in the middle of a deploy, the flag may be there although the deploy's record knows of none.
-        if self.record.drained || self.is_drained(false) {
+        if self.record.drained || self.flag_is_ours() {
             self.flip(false).await?;
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
@@ -157,7 +160,7 @@ impl Site {
     /// Whoever goes away in order leaves nothing drained that nobody said was to stay out.
     pub(super) async fn leave_in_order(&mut self) -> Result<(), Failure> {
         let left_out = self.absence()?.is_some();
-        if lets_back(&self.record.state, self.record.drained, left_out) {
+        if lets_back(&self.record.state, self.record.drained || self.flag_is_ours(), left_out) {
             let what = self.flip_back_if_it_runs().await?;
             self.record.say(what);
         }

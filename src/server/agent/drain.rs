@@ -13,6 +13,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+/// What stands in a drain file of ours.
+const OWN: &[u8] = b"drained by handover\n";
 /// The app is on this machine, and a flip is no work.
 const FLIP: Duration = Duration::from_secs(15);
 
@@ -91,6 +93,12 @@ impl Site {
         Ok(ids)
     }
 
+    /// Whether the drain file is there and one of ours wrote it: a person's own is left alone.
+    pub(super) fn flag_is_ours(&self) -> bool {
+        let DrainBy::File { path } = &self.fleet.drain.by else { return false };
+        std::fs::read(path).is_ok_and(|text| text == OWN)
+    }
+
     /// Whether health is made to fail now: the file says so itself, of the others only our record knows.
     pub(super) fn is_drained(&self, recorded: bool) -> bool {
         match &self.fleet.drain.by {
@@ -101,10 +109,10 @@ impl Site {
     }
 }
 
-fn flip_file(path: &Path, drained: bool) -> Result<(), Failure> {
+pub(super) fn flip_file(path: &Path, drained: bool) -> Result<(), Failure> {
     let done = if drained {
         // The folder lies in /run as a rule, and is gone after a boot.
-        path.parent().map_or(Ok(()), make_folder).and_then(|()| write_atomic(path, b"drained by handover\n", 0o644))
+        path.parent().map_or(Ok(()), make_folder).and_then(|()| write_atomic(path, OWN, 0o644))
     } else {
         remove(path)
     };

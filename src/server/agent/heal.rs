@@ -3,12 +3,14 @@
 //! `current` is brought up, never written; what was out of rotation comes back only verified. When it is time for that is not decided
 //! here.
 
+use super::drain::flip_file;
 use super::record::{Record, State, now};
 use super::site::{Ctl, Site, disk};
 use super::trust;
 use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServiceName};
 use crate::fleet::release::{DEFINITION, Manifest};
 use crate::server::compose;
+use crate::server::flock::holder;
 use crate::server::layout::{Pointer, asleep};
 use crate::server::process::ProcessId;
 use crate::server::run::{last_lines, run};
@@ -54,24 +56,34 @@ impl Site {
     }
 
     /// Writes down what was done and frees the lock. Unlike an unlock it lets nothing back: what is drained was left so on purpose.
-    pub(in crate::server) fn free(&mut self, what: &str) -> Result<(), Failure> {
+    /// `left` is anything but idle where something is still to be put right.
+    pub(in crate::server) fn free(&mut self, what: &str, left: State) -> Result<(), Failure> {
         self.record.say(what);
-        self.record.state = State::Idle;
+        self.record.state = left;
         self.record.command = None;
         let written = self.save();
         self.server_lock = None;
         written
     }
 
-    /// Lets health pass again.
+    /// Lets health pass again, once everything is verified.
     pub(in crate::server) async fn let_back(&mut self) -> Result<(), Failure> {
         self.trusted()?;
+        let current = self.current()?.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing was verified here"))?;
+        let asleep = self.asleep()?;
+        self.wait_until_verified(&current, |service| !asleep.contains(service)).await?;
         self.flip(false).await
     }
 
     /// Before the engine runs: sets the flag and writes that down. Without the lock, since nobody else is there yet; how far somebody
     /// had come before the boot is left to whoever takes it.
     pub(in crate::server) async fn out_from_the_start(&mut self) -> Result<(), Failure> {
+        let lock = self.layout.server_lock().to_owned();
+        let held = holder(&lock, &self.layout.server_lock_note()).map_err(|error| disk(&lock, &error))?;
+        if let (Some(_), DrainBy::File { path }) = (held, &self.fleet.drain.by) {
+            // The engine restarts under somebody's hands: the record is his, and he takes the flag away when he is done.
+            return flip_file(Path::new(path), true);
+        }
         let path = self.layout.record();
         self.record = Record::read(&path).map_err(|error| disk(&path, &error))?;
         self.flip(true).await
@@ -124,6 +136,7 @@ impl Site {
         let current = self.current()?.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing was verified here"))?;
         self.startable(&current).await?;
         let facts = self.fleet.drain.by.facts();
+        let was_drained = self.record.drained;
         let takes_traffic = |name: &ServiceName| self.fleet.service(name).is_some_and(|s| !s.groups.is_empty());
         if services.iter().any(takes_traffic) && facts.survives_restart && facts.undone_on_server {
             let alive =
@@ -138,8 +151,13 @@ impl Site {
         let names = services.iter().map(ServiceName::as_str);
         let up = compose::up_anew(&self.fleet.app, Path::new(DEFINITION), names);
         self.bring_up(&current, &up).await?;
+        if !facts.survives_restart {
+            // It died with the containers.
+            self.record.drained = false;
+        }
         self.wait_until_verified(&current, |name| services.contains(name)).await?;
-        if self.record.drained {
+        // What was out before for another reason comes back when everything works.
+        if self.record.drained && !was_drained {
             self.flip(false).await?;
         }
         Ok(format!("release {}: brought up anew and verified", current.short()))

@@ -30,11 +30,7 @@ pub(super) async fn at(site: &Site, restarts: &mut BTreeMap<String, u32>) -> Res
     let path = site.layout.record();
     let record = Record::read(&path)
         .map_err(|error| Failure::new(FailureKind::Internal, format!("{}: {error}", path.display())))?;
-    let left = match record.state {
-        State::Idle if record.drained => Left::Drained,
-        State::Idle => Left::Nothing,
-        _ => Left::Unfinished,
-    };
+    let left = left(&record, site.is_at_work());
     let release = site.current()?;
     let services = match &release {
         None => Ok(BTreeMap::new()),
@@ -45,6 +41,17 @@ pub(super) async fn at(site: &Site, restarts: &mut BTreeMap<String, u32>) -> Res
         format!("{}{overdue}", absence.reason)
     });
     Ok(Look { release, absent, left, services })
+}
+
+/// What was left behind. Under our own lock the record is ours, and says only whether health still fails.
+fn left(record: &Record, ours: bool) -> Left {
+    match record.state {
+        State::Idle if record.drained => Left::Drained,
+        State::Idle => Left::Nothing,
+        _ if ours && record.drained => Left::Drained,
+        _ if ours => Left::Nothing,
+        _ => Left::Unfinished,
+    }
 }
 
 async fn services(
@@ -111,5 +118,20 @@ impl One<'_> {
             c.container.state == ContainerState::Running && c.container.restarts <= before
         };
         own.iter().any(young) && own.iter().all(steady)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drained_for_nobody_is_still_so_once_the_lock_is_ours() {
+        let record = |state, drained| Record { state, drained, ..Record::default() };
+        assert_eq!(left(&record(State::Idle, true), false), Left::Drained);
+        assert_eq!(left(&record(State::Locked, true), true), Left::Drained);
+        assert_eq!(left(&record(State::Locked, false), true), Left::Nothing);
+        assert_eq!(left(&record(State::Locked, true), false), Left::Unfinished, "somebody else died with it");
+        assert_eq!(left(&record(State::Stopped, false), false), Left::Unfinished);
     }
 }

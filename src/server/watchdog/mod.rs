@@ -144,7 +144,7 @@ impl Dog {
         };
         if self.site.is_at_work() {
             // Nothing but a disk that takes no record leads here.
-            drop(self.site.free("the watchdog gave up its turn"));
+            drop(self.site.free("the watchdog gave up its turn", State::Idle));
         }
         let mut said = self.told(&outcome, turn.verdicts());
         self.commands(&outcome, turn.verdicts(), &mut said).await;
@@ -163,13 +163,15 @@ impl Dog {
             Do::TakeLock => match self.site.take_lock(Duration::ZERO).await? {
                 Ok(left) => {
                     self.left = left;
-                    Saw::Taken(Ok(()))
+                    Saw::Taken(Ok(self.left != State::Idle))
                 }
                 Err(holder) => Saw::Taken(Err(format!("{} ({})", holder.who, holder.what))),
             },
             Do::PutRight => {
-                let left = std::mem::replace(&mut self.left, State::Idle);
-                let done = self.site.put_right_after(left).await;
+                let done = self.site.put_right_after(self.left.clone()).await;
+                if done.is_ok() {
+                    self.left = State::Idle;
+                }
                 self.done(done)
             }
             Do::LetBack => {
@@ -183,7 +185,9 @@ impl Dog {
             }
             Do::Free => {
                 let done = std::mem::take(&mut self.done);
-                Saw::Done(self.site.free(&done).map(|()| done).map_err(|failure| failure.to_string()))
+                // What could not be put right is still to be.
+                let left = std::mem::replace(&mut self.left, State::Idle);
+                Saw::Done(self.site.free(&done, left).map(|()| done).map_err(|failure| failure.to_string()))
             }
         })
     }
