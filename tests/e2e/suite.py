@@ -571,7 +571,6 @@ class Cases(Base):
         self.unlocked()
         told = [(d["what"], d["outcome"]) for d in self.world.run("history").summary["deploys"]]
         self.assertEqual(told[:2], [("handover undrain web-2", "unchanged"), ("handover undrain web-2", "undrained")])
-        self.ended(self.world.run("resume"), 0, "unchanged")
 
     def test_14d_what_does_not_pass_its_check_stays_out(self):
         self.ended(self.world.run("drain", "web-3", "-m", "broken"), 0, "drained")
