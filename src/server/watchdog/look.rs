@@ -1,12 +1,11 @@
 //! Looks at a server: its lock, its record, its planned absence, its services. Changes nothing and judges only each service.
 
-use super::now;
 use crate::fleet::model::{Container, ContainerState, ReleaseId, ServiceName};
 use crate::fleet::release::Manifest;
 use crate::fleet::strikes::Seen;
 use crate::fleet::verify::{Evidence, judge, service_faults};
 use crate::fleet::watch::{Left, Look};
-use crate::server::agent::{Record, Site, State};
+use crate::server::agent::{Record, Site, State, now};
 use crate::server::compose::Inspected;
 use crate::server::layout::Layout;
 use crate::server::wire::{Failure, FailureKind};

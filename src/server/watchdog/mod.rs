@@ -6,7 +6,7 @@
 mod look;
 mod metrics;
 
-use super::agent::{Site, State};
+use super::agent::{Site, State, now};
 use super::layout::{Layout, read_json, write_atomic, write_json};
 use super::run::{CommandLine, run};
 use super::settings::Settings;
@@ -17,7 +17,7 @@ use crate::fleet::watch::{Do, Look, Next, Outcome, Saw, Turn};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Format number of the file.
@@ -96,10 +96,6 @@ pub async fn watch(layout: &Layout, mode: Mode, mut say: impl FnMut(&Said)) -> R
 
 fn ended_by(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
     signal(kind).map_err(|error| Failure::new(super::wire::FailureKind::Internal, format!("no signals: {error}")))
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Said {
