@@ -7,7 +7,6 @@ use super::agent::{Site, State};
 use super::layout::Layout;
 use super::settings::Settings;
 use super::wire::Failure;
-use crate::fleet::model::DrainBy;
 
 /// What became of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub enum Booted {
 /// When there is nothing that says what the server is, or the flag cannot be set.
 pub async fn early(layout: &Layout) -> Result<Booted, Failure> {
     let mut site = Site::own(Settings::read(layout)?, "bootstrap");
-    if !matches!(site.fleet.drain.by, DrainBy::File { .. }) {
+    if site.fleet.drain.by.file().is_none() {
         let by = site.fleet.drain.by.word();
         return Ok(Booted::In(format!("drain.by is \"{by}\": nothing can be said before the containers run")));
     }

@@ -15,6 +15,7 @@ mod haproxy;
 mod interleavings;
 mod lab;
 mod measure;
+mod nodes;
 mod peers;
 mod plans;
 mod provision;

@@ -20,6 +20,6 @@ pub use observed::{
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,
-    Server, Service, Ssh, TargetSpec, Verify, Watchdog,
+    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    RuntimeSocket, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };

@@ -284,6 +284,7 @@ impl Worker {
             Request::Flip { drained } => self.flip(drained).map(done),
             Request::Look => Ok(Reply::Sighting(self.with(|inner, now| inner.look(&self.server, now)))),
             Request::Count => self.machine(|machine| Reply::Count(Some(machine.count))),
+            Request::Nodes => Ok(Reply::Nodes(self.with(|inner, now| inner.nodes(&self.server, now)))),
             Request::Verify { release } => {
                 Ok(Reply::Verified(Box::new(self.with(|inner, now| inner.verify(&self.server, &release, now)))))
             }

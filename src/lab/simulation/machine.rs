@@ -1,5 +1,6 @@
 //! A simulated server: what lies on its disk, what runs on it, who holds its locks, and what it says of itself.
 
+use super::count::Count;
 use super::faults::{Fault, Wreck};
 use super::world::{Inner, NEW, OLD};
 use crate::clock::Stamp;
@@ -23,6 +24,7 @@ pub(super) struct Machine {
     pub(super) up: bool,
     pub(super) started: Option<Stamp>,
     pub(super) drained: bool,
+    pub(super) nodes: Count,
     /// Until when an app that drains itself on SIGTERM stays.
     pub(super) leaving: Option<Stamp>,
     pub(super) absence: Option<Absence>,
@@ -68,6 +70,7 @@ impl Machine {
         Self {
             running: Some(old.clone()),
             up: true,
+            nodes: Count::default(),
             started: Some(Stamp::ZERO),
             drained: false,
             leaving: None,

@@ -40,7 +40,7 @@ impl Site {
             self.save()?;
         }
         match self.fleet.drain.by.clone() {
-            DrainBy::File { path } => flip_file(Path::new(&path), drained)?,
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } => flip_file(Path::new(&path), drained)?,
             DrainBy::Http { drain, undrain } => call(if drained { &drain } else { &undrain }).await?,
             DrainBy::Exec { service, drain, undrain } => {
                 self.flip_exec(service, if drained { drain } else { undrain }).await?;
@@ -95,14 +95,13 @@ impl Site {
 
     /// Whether the drain file is there and one of ours wrote it: a person's own is left alone.
     pub(super) fn flag_is_ours(&self) -> bool {
-        let DrainBy::File { path } = &self.fleet.drain.by else { return false };
-        std::fs::read(path).is_ok_and(|text| text == OWN)
+        self.fleet.drain.by.file().is_some_and(|path| std::fs::read(path).is_ok_and(|text| text == OWN))
     }
 
     /// Whether health is made to fail now: the file says so itself, of the others only our record knows.
     pub(super) fn is_drained(&self, recorded: bool) -> bool {
         match &self.fleet.drain.by {
-            DrainBy::File { path } => Path::new(path).exists(),
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } => Path::new(path).exists(),
             DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => recorded,
             DrainBy::Sigterm | DrainBy::Deregister => false,
         }

@@ -80,7 +80,7 @@ impl Site {
     pub(in crate::server) async fn out_from_the_start(&mut self) -> Result<(), Failure> {
         let lock = self.layout.server_lock().to_owned();
         let held = holder(&lock, &self.layout.server_lock_note()).map_err(|error| disk(&lock, &error))?;
-        if let (Some(_), DrainBy::File { path }) = (held, &self.fleet.drain.by) {
+        if let (Some(_), Some(path)) = (held, self.fleet.drain.by.file()) {
             // The engine restarts under somebody's hands: the record is his, and he takes the flag away when he is done.
             return flip_file(Path::new(path), true);
         }
@@ -92,7 +92,7 @@ impl Site {
     /// After a boot: what was left out on purpose is out again, by whichever way the server itself can say so.
     pub(in crate::server) async fn stay_out(&mut self) -> Result<(), Failure> {
         match self.fleet.drain.by {
-            DrainBy::File { .. } => self.flip(true).await,
+            DrainBy::File { .. } | DrainBy::Gateway { .. } => self.flip(true).await,
             // The balancer's side of it outlives a boot.
             DrainBy::Deregister => Ok(()),
             // Only its stop makes health fail.

@@ -3,7 +3,7 @@
 use super::record::Record;
 use super::site::{Site, disk};
 use super::trust;
-use crate::fleet::model::{DrainBy, ReleaseOnDisk, ServerFacts};
+use crate::fleet::model::{ReleaseOnDisk, ServerFacts};
 use crate::server::compose;
 use crate::server::flock;
 use crate::server::layout::{Pointer, read_json};
@@ -129,7 +129,7 @@ impl Site {
         } else if !lock.exists() && !lock.parent().is_some_and(may_write) {
             missing.push(format!("the lock {} is not there and cannot be made", lock.display()));
         }
-        if let DrainBy::File { path } = &self.fleet.drain.by {
+        if let Some(path) = self.fleet.drain.by.file() {
             let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
             if let Err(why) = writable(folder) {
                 missing.push(format!(

@@ -119,6 +119,7 @@ impl Site {
                 Some(counter) => probes::count(counter).await,
                 None => None,
             })),
+            Request::Nodes => Ok(Reply::Nodes(probes::nodes(&self.fleet.drain.by).await)),
             Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
