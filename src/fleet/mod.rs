@@ -4,6 +4,7 @@
 
 pub mod health;
 pub mod model;
+pub mod patience;
 pub mod plan;
 pub mod provision;
 pub mod recovery;

@@ -7,7 +7,7 @@ use super::machine::AgentId;
 use super::world::{Inner, World, dies_with_it};
 use crate::clock::Stamp;
 use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServerName, ServiceName};
-use crate::fleet::recovery::{PutRight, State, lets_back, put_right};
+use crate::fleet::recovery::{PutRight, State, flipped_out, freed, put_right, taken_over};
 use crate::rollout::machine::Protection;
 use crate::server::wire::{Failure, FailureKind, Reply, Request, Resolved, Stopped, StoppedContainer};
 use std::sync::Arc;
@@ -232,7 +232,8 @@ impl Worker {
         self.machine(|machine| {
             machine.lock = Some(self.agent);
             machine.lock_note = Some(self.run.clone());
-            (machine.state, machine.record_of) = (State::Locked, Some(self.run.clone()));
+            (machine.state, machine.record_of) = (taken_over(&machine.state), Some(self.run.clone()));
+            machine.untouched = true;
         })?;
         self.last_command().await;
         Ok(Reply::Locked)
@@ -240,7 +241,7 @@ impl Worker {
 
     fn enter(&self, state: State) -> Result<(), Failure> {
         self.with(|inner, now| inner.disk_is_full(&self.server, now))?;
-        self.machine(|machine| machine.state = state)
+        self.machine(|machine| (machine.state, machine.untouched) = (state, false))
     }
 
     async fn obey(&self, request: Request) -> Result<Reply, Failure> {
@@ -293,7 +294,7 @@ impl Worker {
                     if machine.current.as_ref() != Some(&release) {
                         machine.previous = machine.current.replace(release.clone());
                     }
-                    (machine.incoming, machine.state) = (None, State::Switched);
+                    (machine.incoming, machine.state, machine.untouched) = (None, State::Switched, false);
                     Reply::Switched(release)
                 })
             }
@@ -336,24 +337,31 @@ impl Worker {
     fn flip(&self, drained: bool) -> Result<(), Failure> {
         self.with(|inner, now| inner.disk_is_full(&self.server, now))?;
         self.machine(|machine| {
-            machine.drained = drained;
-            if drained && machine.state == State::Locked {
-                machine.state = State::Drained;
-            } else if !drained && machine.state == State::Drained {
+            if drained {
+                machine.state = flipped_out(machine.state.clone(), machine.drained);
+            } else if matches!(machine.state, State::Drained | State::Switched) {
                 machine.state = State::Locked;
             }
+            machine.drained = drained;
         })
     }
 
     fn unlock(&self) -> Result<Reply, Failure> {
+        let passes = self.with(|inner, now| {
+            let current = inner.machines[&self.server].current.clone();
+            current.is_some_and(|current| inner.passes(&self.server, &current, now))
+        });
         self.machine(|machine| {
             if machine.lock != Some(self.agent) {
                 return Reply::Done;
             }
-            if lets_back(&machine.state, machine.drained, machine.absence.is_some()) && machine.running.is_some() {
-                machine.drained = false;
+            match put_right(&machine.state, machine.drained, machine.absence.is_some()) {
+                PutRight::FlipBackIfItRuns => machine.drained &= machine.running.is_none(),
+                PutRight::LetBackIfVerified => machine.drained &= !passes,
+                PutRight::Nothing | PutRight::StaysOut | PutRight::UpButOut | PutRight::BringCurrentUp => {}
             }
-            (machine.state, machine.lock, machine.lock_note) = (State::Idle, None, None);
+            (machine.state, machine.lock, machine.lock_note) =
+                (freed(machine.state.clone(), machine.untouched), None, None);
             Reply::Done
         })
     }
@@ -432,7 +440,20 @@ impl Worker {
             PutRight::FlipBackIfItRuns => {
                 drop(self.machine(|machine| machine.drained &= machine.running.is_none() || !machine.up));
             }
-            PutRight::BringCurrentUp => self.bring_current_up().await,
+            PutRight::LetBackIfVerified => {
+                let current = self.with(|inner, _| inner.machines[&self.server].current.clone());
+                if let Some(current) = current
+                    && self.is_verified(&current).await
+                {
+                    drop(self.machine(|machine| machine.drained = false));
+                }
+            }
+            PutRight::UpButOut => {
+                if self.with(|inner, _| inner.fleet.drain.by.facts().survives_restart) {
+                    self.bring_current_up(false).await;
+                }
+            }
+            PutRight::BringCurrentUp => self.bring_current_up(true).await,
         }
         self.end_work();
         if !self.is_dead() {
@@ -440,26 +461,36 @@ impl Worker {
         }
     }
 
-    async fn bring_current_up(&self) {
+    async fn bring_current_up(&self, lets_back: bool) {
         let Some(current) = self.with(|inner, _| inner.machines[&self.server].current.clone()) else { return };
         if !self.with(|inner, now| inner.passes(&self.server, &current, now)) {
             self.up(&current).await;
         }
-        let longest = self.with(|inner, _| {
+        if self.is_verified(&current).await {
+            drop(self.machine(|machine| {
+                machine.drained &= !lets_back;
+                machine.incoming = None;
+            }));
+        }
+    }
+
+    /// Whether it passes within its deadline, and stays so.
+    async fn is_verified(&self, release: &ReleaseId) -> bool {
+        let (longest, stable) = self.with(|inner, _| {
             let deadlines = inner.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
             (deadlines, inner.fleet.rolling.stable)
         });
-        let until = self.world.clock.now() + longest.0;
+        let until = self.world.clock.now() + longest;
         let mut since: Option<Stamp> = None;
         while self.world.clock.now() < until && !self.is_dead() {
             let now = self.world.clock.now();
-            let passes = self.with(|inner, now| inner.passes(&self.server, &current, now));
+            let passes = self.with(|inner, now| inner.passes(&self.server, release, now));
             since = if passes { Some(since.unwrap_or(now)) } else { None };
-            if since.is_some_and(|since| now.since(since) >= longest.1) {
-                drop(self.machine(|machine| (machine.drained, machine.incoming) = (false, None)));
-                return;
+            if since.is_some_and(|since| now.since(since) >= stable) {
+                return true;
             }
             self.world.clock.sleep(Duration::from_secs(1)).await;
         }
+        false
     }
 }

@@ -3,11 +3,13 @@
 //! `current` is brought up, never written; what was out of rotation comes back only verified. When it is time for that is not decided
 //! here.
 
+use super::deadman::Righted;
 use super::drain::flip_file;
 use super::record::{Record, State, now};
 use super::site::{Ctl, Site, disk};
 use super::trust;
 use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServiceName};
+use crate::fleet::patience::longest_start;
 use crate::fleet::release::{DEFINITION, Manifest};
 use crate::server::compose;
 use crate::server::flock::holder;
@@ -49,9 +51,10 @@ impl Site {
     }
 
     /// Puts right what a dead deploy left in that state.
-    pub(in crate::server) async fn put_right_after(&mut self, left: State) -> Result<String, Failure> {
+    pub(in crate::server) async fn put_right_after(&mut self, left: State) -> Result<Righted, Failure> {
         self.trusted()?;
-        self.record.state = left;
+        // On disk: whoever dies while he waits has let nothing in.
+        self.enter(left)?;
         self.put_right().await
     }
 
@@ -78,11 +81,15 @@ impl Site {
     /// Before the engine runs: sets the flag and writes that down. Without the lock, since nobody else is there yet; how far somebody
     /// had come before the boot is left to whoever takes it.
     pub(in crate::server) async fn out_from_the_start(&mut self) -> Result<(), Failure> {
+        if let DrainBy::File { path } = &self.fleet.drain.by {
+            // First: the disk that takes no record is another one than the flag's as a rule.
+            flip_file(Path::new(path), true)?;
+        }
         let lock = self.layout.server_lock().to_owned();
         let held = holder(&lock, &self.layout.server_lock_note()).map_err(|error| disk(&lock, &error))?;
-        if let (Some(_), DrainBy::File { path }) = (held, &self.fleet.drain.by) {
+        if held.is_some() {
             // The engine restarts under somebody's hands: the record is his, and he takes the flag away when he is done.
-            return flip_file(Path::new(path), true);
+            return Ok(());
         }
         let path = self.layout.record();
         self.record = Record::read(&path).map_err(|error| disk(&path, &error))?;
@@ -99,12 +106,12 @@ impl Site {
             DrainBy::Sigterm => self.stop().await.map(drop),
             DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => {
                 // The engine revives the containers; they can be told once they listen.
-                let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
+                let longest = longest_start(&self.fleet);
                 let end = Instant::now() + longest;
                 loop {
                     match self.flip(true).await {
                         Ok(()) => return Ok(()),
-                        Err(failure) if Instant::now() >= end => return Err(failure),
+                        Err(failure) if Instant::now() >= end || self.is_to_end() => return Err(failure),
                         Err(_) => tokio::time::sleep(TRY_AGAIN).await,
                     }
                 }
@@ -136,7 +143,7 @@ impl Site {
         let current = self.current()?.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing was verified here"))?;
         self.startable(&current).await?;
         let facts = self.fleet.drain.by.facts();
-        let was_drained = self.record.drained;
+        let was_out = self.is_out();
         let takes_traffic = |name: &ServiceName| self.fleet.service(name).is_some_and(|s| !s.groups.is_empty());
         if services.iter().any(takes_traffic) && facts.survives_restart && facts.undone_on_server {
             let alive =
@@ -151,13 +158,17 @@ impl Site {
         let names = services.iter().map(ServiceName::as_str);
         let up = compose::up_anew(&self.fleet.app, Path::new(DEFINITION), names);
         self.bring_up(&current, &up).await?;
-        if !facts.survives_restart {
+        let all_that_take_traffic =
+            self.fleet.services.iter().all(|s| s.groups.is_empty() || services.contains(&s.name));
+        if !facts.survives_restart && all_that_take_traffic {
             // It died with the containers.
             self.record.drained = false;
         }
         self.wait_until_verified(&current, |name| services.contains(name)).await?;
-        // What was out before for another reason comes back when everything works.
-        if self.record.drained && !was_drained {
+        // What was out before for another reason comes back when everything works, and so does what the engine has started meanwhile.
+        let others = self.containers().await?;
+        let others = others.iter().filter(|c| !services.contains(&c.container.service));
+        if self.record.drained && !was_out && !self.started_while_out(others) {
             self.flip(false).await?;
         }
         Ok(format!("release {}: brought up anew and verified", current.short()))
@@ -184,7 +195,7 @@ impl Site {
 
     /// Health is made to fail, and neither the record nor an absence says why.
     pub(in crate::server) fn unexplained(&self) -> Option<String> {
-        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained);
+        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained) || self.flag_is_ours();
         let explained = recorded || !matches!(self.absence(), Ok(None));
         (!explained && self.is_drained(false)).then(|| {
             "health is made to fail, and nobody wrote down why; who wants that says `handover drain`".to_owned()

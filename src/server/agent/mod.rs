@@ -15,6 +15,7 @@ mod site;
 mod succession;
 mod trust;
 
+pub(in crate::server) use deadman::Righted;
 pub(in crate::server) use record::now;
 pub use record::{Entry, Record, State};
 pub(in crate::server) use site::Site;

@@ -84,6 +84,11 @@ impl Site {
         if !installed.exists() {
             return drifts;
         }
+        drifts.extend(
+            trust::faults_as_root(layout)
+                .into_iter()
+                .map(|fault| format!("bootstrap and watchdog run as root and start nothing from here: {fault}")),
+        );
         if !same_file(&installed, Path::new("/proc/self/exe")) {
             drifts.push(format!(
                 "{} is another build than the one that asks; `handover install` puts this one there",

@@ -6,12 +6,13 @@
 mod look;
 mod metrics;
 
-use super::agent::{Site, State, now};
+use super::agent::{Righted, Site, State, now};
 use super::layout::{Layout, read_json, write_atomic, write_json};
 use super::run::{CommandLine, run};
 use super::settings::Settings;
 use super::wire::Failure;
-use crate::fleet::model::{LastHeal, ServiceName, Watched, show_duration};
+use crate::fleet::model::{LastHeal, ServiceName, WatchdogState, Watched, show_duration};
+use crate::fleet::patience::COMMAND;
 use crate::fleet::strikes::{Seen, Verdict};
 use crate::fleet::watch::{Do, Look, Next, Outcome, Saw, Turn};
 use serde::Serialize;
@@ -22,8 +23,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Format number of the file.
 const FORMAT: u32 = 1;
-/// A team's own command.
-const COMMAND: Duration = Duration::from_secs(60);
 
 /// How it is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +41,8 @@ pub struct Said {
     /// Seconds since the epoch.
     #[serde(rename = "time")]
     pub at: u64,
-    /// The word of the state.
-    pub word: &'static str,
+    /// The state in a word.
+    pub word: WatchdogState,
     /// Whether somebody should be told although nobody asks.
     pub loud: bool,
     /// The sentence.
@@ -88,8 +87,8 @@ pub async fn watch(layout: &Layout, mode: Mode, mut say: impl FnMut(&Said)) -> R
         }
         // A deploy may have brought others; without them it goes on with what it has.
         match Dog::new(layout) {
-            Ok(next) => dog = next,
-            Err(failure) => say(&Said::new("unknown", true, failure.to_string())),
+            Ok(next) => dog = dog.goes_on_as(next),
+            Err(failure) => say(&Said::new(WatchdogState::Unknown, true, failure.to_string())),
         }
     }
 }
@@ -99,7 +98,7 @@ fn ended_by(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
 }
 
 impl Said {
-    fn new(word: &'static str, loud: bool, what: impl Into<String>) -> Self {
+    fn new(word: WatchdogState, loud: bool, what: impl Into<String>) -> Self {
         Self { at: now(), word, loud, what: what.into(), services: BTreeMap::new(), logs: Vec::new() }
     }
 }
@@ -124,6 +123,12 @@ impl Dog {
         Ok(Self { site, seen, left: State::Idle, logs: Vec::new(), look: None, done: String::new() })
     }
 
+    /// With other settings, and what it has counted itself: a disk that takes nothing makes it forget nothing. What somebody else's
+    /// turn has written since is newer.
+    fn goes_on_as(self, next: Self) -> Self {
+        if next.seen.at > self.seen.at { next } else { Self { seen: self.seen, ..next } }
+    }
+
     /// One turn: looked at, done, written down.
     async fn turn(&mut self) -> Said {
         let rules = self.site.fleet.watchdog.rules();
@@ -144,7 +149,10 @@ impl Dog {
         }
         let mut said = self.told(&outcome, turn.verdicts());
         self.commands(&outcome, turn.verdicts(), &mut said).await;
-        self.write_down(&said);
+        if let Err(error) = self.write_down(&said) {
+            said.loud = true;
+            said.what = format!("{}; that could not be written down: {error}", said.what);
+        }
         said
     }
 
@@ -164,20 +172,30 @@ impl Dog {
                 Err(holder) => Saw::Taken(Err(format!("{} ({})", holder.who, holder.what))),
             },
             Do::PutRight => {
-                let done = self.site.put_right_after(self.left.clone()).await;
-                if done.is_ok() {
-                    self.left = State::Idle;
+                let done = match self.site.put_right_after(self.left.clone()).await {
+                    Ok(righted) => {
+                        self.left = State::Idle;
+                        match righted {
+                            Righted::Well(what) => Ok(what),
+                            Righted::Ill(why) => Err(why),
+                        }
+                    }
+                    Err(failure) => Err(failure.to_string()),
+                };
+                if let Ok(look) = look::at(&self.site, &mut self.seen.restarts).await {
+                    // What is told is how it stands now.
+                    self.look = Some(look);
                 }
                 self.done(done)
             }
             Do::LetBack => {
                 let done = self.site.let_back().await.map(|()| "everything works: let back".to_owned());
-                self.done(done)
+                self.done(done.map_err(|failure| failure.to_string()))
             }
             Do::Heal(services) => {
                 self.logs = self.site.last_words(&services).await;
                 let done = self.site.heal(&services).await;
-                self.done(done)
+                self.done(done.map_err(|failure| failure.to_string()))
             }
             Do::Free => {
                 let done = std::mem::take(&mut self.done);
@@ -188,8 +206,7 @@ impl Dog {
         })
     }
 
-    fn done(&mut self, done: Result<String, Failure>) -> Saw {
-        let done = done.map_err(|failure| failure.to_string());
+    fn done(&mut self, done: Result<String, String>) -> Saw {
         self.done = done.clone().unwrap_or_else(|why| why);
         Saw::Done(done)
     }
@@ -201,7 +218,8 @@ impl Dog {
         let (mut turn, mut todo) = Turn::begin(rules);
         loop {
             if let Some(intent) = turn.intent() {
-                let mut said = Said::new("failing", true, format!("would take the server lock and {intent}"));
+                let mut said =
+                    Said::new(WatchdogState::Failing, true, format!("would take the server lock and {intent}"));
                 said.services = self.services(turn.verdicts());
                 return said;
             }
@@ -210,29 +228,14 @@ impl Dog {
                     Next::Do(next) => todo = next,
                     Next::End(outcome) => return self.told(&outcome, turn.verdicts()),
                 },
-                Err(failure) => return Said::new("unknown", true, failure.to_string()),
+                Err(failure) => return Said::new(WatchdogState::Unknown, true, failure.to_string()),
             }
         }
     }
 
     fn told(&mut self, outcome: &Outcome, verdicts: &BTreeMap<ServiceName, Verdict>) -> Said {
         let gave_up = verdicts.values().any(|verdict| *verdict == Verdict::GiveUp);
-        let (word, loud, what) = match outcome {
-            Outcome::Busy(holder) => {
-                ("busy", false, format!("{holder} holds the server lock: planned work is going on"))
-            }
-            Outcome::Absent(reason) => ("absent", false, format!("left out on purpose: {reason}")),
-            Outcome::NoRelease => ("no_release", false, "no release was ever verified here".to_owned()),
-            Outcome::Unknown(why) => ("unknown", false, format!("could not look: {why}")),
-            Outcome::Watched if self.broken().is_empty() => ("fine", false, "every service works".to_owned()),
-            Outcome::Watched => {
-                ("failing", false, format!("{} of {} services fail", self.broken().len(), self.count()))
-            }
-            Outcome::Passed => ("fine", true, "nothing was left to heal once the lock was taken".to_owned()),
-            Outcome::PutRight(done) => done_or_not("what a dead deploy left", done),
-            Outcome::LetBack(done) => done_or_not("health was made to fail by nobody who still works here", done),
-            Outcome::Healed(services, done) => done_or_not(&names(services), done),
-        };
+        let (word, loud, what) = self.in_words(outcome);
         let mut said = Said::new(word, loud || gave_up, what);
         if let Some(drift) = self.drift() {
             said.what = format!("{}; {drift}, and only a deploy mends it", said.what);
@@ -252,13 +255,41 @@ impl Dog {
         said
     }
 
+    fn in_words(&self, outcome: &Outcome) -> (WatchdogState, bool, String) {
+        // What was done is one thing, how it stands another.
+        let stands = if self.broken().is_empty() { WatchdogState::Fine } else { WatchdogState::Failing };
+        match outcome {
+            Outcome::Busy(holder) => {
+                (WatchdogState::Busy, false, format!("{holder} holds the server lock: planned work is going on"))
+            }
+            Outcome::Absent(reason) => (WatchdogState::Absent, false, format!("left out on purpose: {reason}")),
+            Outcome::NoRelease => (WatchdogState::NoRelease, false, "no release was ever verified here".to_owned()),
+            Outcome::Unknown(why) => (WatchdogState::Unknown, false, format!("could not look: {why}")),
+            Outcome::Watched => (stands, false, self.counted()),
+            Outcome::Passed => (stands, true, "nothing was left to heal once the lock was taken".to_owned()),
+            Outcome::PutRight(done) => done_or_not(stands, "what a dead deploy left", done),
+            Outcome::LetBack(done) => {
+                done_or_not(stands, "health was made to fail by nobody who still works here", done)
+            }
+            Outcome::Healed(services, done) => done_or_not(WatchdogState::Healed, &names(services), done),
+        }
+    }
+
+    fn counted(&self) -> String {
+        let services = self.look.as_ref().and_then(|look| look.services.as_ref().ok());
+        let count = |what: fn(&Seen) -> bool| services.map_or(0, |all| all.values().filter(|seen| what(seen)).count());
+        let (failing, starting) =
+            (count(|seen| matches!(seen, Seen::Failing(_))), count(|seen| matches!(seen, Seen::Starting)));
+        match (failing, starting) {
+            (0, 0) => "every service works".to_owned(),
+            (0, starting) => format!("{starting} of {} services are starting", count(|_| true)),
+            (failing, _) => format!("{failing} of {} services fail", count(|_| true)),
+        }
+    }
+
     fn drift(&self) -> Option<String> {
         let release = self.look.as_ref().and_then(|look| look.release.as_ref())?;
         self.site.drift(release)
-    }
-
-    fn count(&self) -> usize {
-        self.look.as_ref().and_then(|look| look.services.as_ref().ok()).map_or(0, BTreeMap::len)
     }
 
     fn broken(&self) -> BTreeMap<&ServiceName, &str> {
@@ -325,17 +356,19 @@ impl Dog {
         ended.err().map(|failure| failure.to_string())
     }
 
-    fn write_down(&mut self, said: &Said) {
+    fn write_down(&mut self, said: &Said) -> std::io::Result<()> {
         self.seen.at = said.at;
-        self.seen.word = said.word.to_owned();
+        self.seen.word = said.word;
         self.seen.what.clone_from(&said.what);
+        self.seen.restarts.turn_ends();
         let layout = &self.site.layout;
-        // A disk that takes nothing is told by `status`, whose heartbeat then stands still.
-        drop(write_json(&layout.watchdog(), &self.seen));
-        drop(write_atomic(&layout.heartbeat(), format!("{}\n", said.at).as_bytes(), 0o644));
-        if let Some(path) = &self.site.fleet.watchdog.textfile {
-            drop(write_atomic(Path::new(path), metrics::text(&self.seen, &self.site.server).as_bytes(), 0o644));
-        }
+        // Each by itself: one that is refused is no reason not to write the others.
+        let state = write_json(&layout.watchdog(), &self.seen);
+        let heartbeat = write_atomic(&layout.heartbeat(), format!("{}\n", said.at).as_bytes(), 0o644);
+        let metrics = self.site.fleet.watchdog.textfile.as_ref().map_or(Ok(()), |path| {
+            write_atomic(Path::new(path), metrics::text(&self.seen, &self.site.server).as_bytes(), 0o644)
+        });
+        state.and(heartbeat).and(metrics)
     }
 }
 
@@ -343,10 +376,10 @@ fn names(services: &[ServiceName]) -> String {
     services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn done_or_not(what: &str, done: &Result<String, String>) -> (&'static str, bool, String) {
+fn done_or_not(done_word: WatchdogState, what: &str, done: &Result<String, String>) -> (WatchdogState, bool, String) {
     match done {
-        Ok(done) => ("healed", true, format!("{what}: {done}")),
-        Err(why) => ("failing", true, format!("{what}: {why}")),
+        Ok(done) => (done_word, true, format!("{what}: {done}")),
+        Err(why) => (WatchdogState::Failing, true, format!("{what}: {why}")),
     }
 }
 
@@ -374,9 +407,9 @@ mod tests {
     #[tokio::test]
     async fn each_look_is_written_down_for_whoever_asks() {
         let (dir, layout) = server();
-        assert_eq!(once(&layout, Mode::Once).await.word, "no_release");
+        assert_eq!(once(&layout, Mode::Once).await.word, WatchdogState::NoRelease);
         let seen: Watched = read_json(&layout.watchdog()).expect("read").expect("there");
-        assert_eq!((seen.word.as_str(), seen.format), ("no_release", FORMAT));
+        assert_eq!((seen.word, seen.format), (WatchdogState::NoRelease, FORMAT));
         assert!(layout.heartbeat().exists());
         let metrics = std::fs::read_to_string(dir.path().join("handover.prom")).expect("written");
         assert!(metrics.contains("handover_watchdog_state{server=\"web-1\",state=\"no_release\"} 1"), "{metrics}");
@@ -395,7 +428,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("run")).expect("made");
         std::fs::write(dir.path().join("run/drain"), "").expect("written");
         let said = once(&layout, Mode::Once).await;
-        assert_eq!(said.word, "busy");
+        assert_eq!(said.word, WatchdogState::Busy);
         assert!(said.what.contains("ann@laptop"), "{said:?}");
         assert!(dir.path().join("run/drain").exists());
         assert_eq!(Record::read(&layout.record()).expect("read"), record);
@@ -413,11 +446,69 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_disk_that_takes_nothing_is_said_and_no_strike_is_forgotten() {
+        let (_dir, layout) = server();
+        let mut dog = Dog::new(&layout).expect("settings");
+        std::fs::create_dir(layout.watchdog()).expect("nothing can be put in its place");
+        let failing = BTreeMap::from([("api".into(), Seen::Failing("no answer".into()))]);
+        let rules = dog.site.fleet.watchdog.rules();
+        dog.seen.strikes.look(&rules, &"one".into(), &failing, now());
+        let said = Box::pin(dog.turn()).await;
+        assert!(said.loud && said.what.contains("could not be written down"), "{said:?}");
+        let strikes = dog.seen.strikes.clone();
+        let dog = dog.goes_on_as(Dog::new(&layout).expect("settings"));
+        assert_eq!(dog.seen.strikes, strikes);
+    }
+
+    #[tokio::test]
+    async fn what_another_turn_has_written_since_is_newer() {
+        let (_dir, layout) = server();
+        let dog = Dog::new(&layout).expect("settings");
+        assert_eq!(once(&layout, Mode::Once).await.word, WatchdogState::NoRelease);
+        let dog = dog.goes_on_as(Dog::new(&layout).expect("settings"));
+        assert_eq!(dog.seen.word, WatchdogState::NoRelease);
+    }
+
+    #[test]
+    fn healed_is_said_of_a_heal_only_and_fine_of_nothing_that_fails() {
+        let (_dir, layout) = server();
+        let mut dog = Dog::new(&layout).expect("settings");
+        let mut word = |outcome: Outcome, seen: Seen| {
+            let services = Ok(BTreeMap::from([("api".into(), seen)]));
+            dog.look = Some(Look { release: None, absent: None, left: crate::fleet::watch::Left::Nothing, services });
+            dog.told(&outcome, &BTreeMap::new()).word
+        };
+        let failing = || Seen::Failing("no answer".into());
+        let done = || Ok("done".to_owned());
+        for outcome in [Outcome::PutRight(done()), Outcome::LetBack(done()), Outcome::Watched, Outcome::Passed] {
+            assert_eq!(word(outcome.clone(), Seen::Fine), WatchdogState::Fine, "{outcome:?}");
+            assert_eq!(word(outcome.clone(), failing()), WatchdogState::Failing, "{outcome:?}");
+        }
+        for outcome in [Outcome::PutRight(Err("it stays drained".into())), Outcome::LetBack(Err("no".into()))] {
+            assert_eq!(word(outcome.clone(), Seen::Fine), WatchdogState::Failing, "{outcome:?}");
+        }
+        assert_eq!(word(Outcome::Healed(vec!["api".into()], done()), Seen::Fine), WatchdogState::Healed);
+    }
+
+    #[tokio::test]
+    async fn a_flag_of_ours_that_no_record_knows_is_somebodys_to_take_away() {
+        let (dir, layout) = server();
+        let site = Site::own(Settings::read(&layout).expect("settings"), "watchdog");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        for (text, left) in [("drained by handover\n", "Drained"), ("by hand", "Nothing")] {
+            std::fs::write(dir.path().join("run/drain"), text).expect("written");
+            let look = look::at(&site, &mut Default::default()).await.expect("looked");
+            assert_eq!(format!("{:?}", look.left), left, "{text}");
+            assert_eq!(site.unexplained().is_some(), left == "Nothing", "{text}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_state_of_another_version_is_counted_anew_and_a_broken_one_too() {
         let (_dir, layout) = server();
         for text in ["{", "{\"format\": 99, \"at\": 1}", "[]"] {
             std::fs::write(layout.watchdog(), text).expect("written");
-            assert_eq!(once(&layout, Mode::Once).await.word, "no_release", "{text}");
+            assert_eq!(once(&layout, Mode::Once).await.word, WatchdogState::NoRelease, "{text}");
         }
     }
 
