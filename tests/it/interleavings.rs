@@ -7,9 +7,11 @@
 //! that was left out on purpose stays out, and was not left stopped.
 
 mod actors;
+mod dog;
 mod machine;
 
-use actors::{Boot, Breaks, Dog, LEASE, Person, Run, What};
+use actors::{Boot, Breaks, LEASE, Person, Run, What};
+use dog::Dog;
 use machine::{Machine, Old, SERVICES};
 
 struct Dice(u64);

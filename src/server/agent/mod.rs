@@ -7,9 +7,9 @@
 mod change;
 mod deadman;
 mod drain;
-mod heal;
 mod install;
 mod observe;
+mod own;
 mod record;
 mod site;
 mod succession;

@@ -5,25 +5,21 @@
 
 use super::deadman::Righted;
 use super::drain::flip_file;
-use super::record::{Record, State, now};
+use super::record::{Record, State};
 use super::site::{Ctl, Site, disk};
 use super::trust;
-use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServiceName};
+use crate::fleet::model::{DrainBy, Holder, ServiceName};
 use crate::fleet::patience::longest_start;
-use crate::fleet::release::{DEFINITION, Manifest};
+use crate::fleet::release::DEFINITION;
 use crate::server::compose;
 use crate::server::flock::holder;
-use crate::server::layout::{Pointer, asleep};
 use crate::server::process::ProcessId;
-use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
 use crate::server::wire::{Context, FORMAT, Failure, FailureKind, Run};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-const LOGS: Duration = Duration::from_secs(10);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Site {
@@ -119,23 +115,6 @@ impl Site {
         }
     }
 
-    /// The services that a gateway has put to sleep, each with the reason.
-    pub(in crate::server) fn sleepers(&self) -> Result<BTreeMap<ServiceName, String>, Failure> {
-        let asleep = asleep::asleep_services(self.layout.dir(), now());
-        let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
-        Ok(asleep.into_iter().map(|(service, one)| (service, format!("{} ({})", one.why, one.host))).collect())
-    }
-
-    /// Which those are.
-    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
-        Ok(self.sleepers()?.into_keys().collect())
-    }
-
-    /// What was verified here last.
-    pub(in crate::server) fn current(&self) -> Result<Option<ReleaseId>, Failure> {
-        self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))
-    }
-
     /// Makes the containers of these services anew from `current`, and waits until they pass. A service that takes traffic leaves
     /// rotation first, as far as the server itself can say so, and comes back verified.
     pub(in crate::server) async fn heal(&mut self, services: &[ServiceName]) -> Result<String, Failure> {
@@ -172,39 +151,6 @@ impl Site {
             self.flip(false).await?;
         }
         Ok(format!("release {}: brought up anew and verified", current.short()))
-    }
-
-    /// The last words of these services, for whoever asks why: a new container has a new log.
-    pub(in crate::server) async fn last_words(&self, services: &[ServiceName]) -> Vec<String> {
-        let mut words = Vec::new();
-        for container in self.containers().await.unwrap_or_default() {
-            if services.contains(&container.container.service)
-                && let Ok(output) = run(&compose::logs(&container.id), LOGS).await
-            {
-                let lines = last_lines(&format!("{}{}", output.text(), output.stderr), 20);
-                words.extend(lines.into_iter().map(|line| format!("{} | {line}", container.container.name)));
-            }
-        }
-        words
-    }
-
-    /// What the release's own files say, where they are what was published; else what differs.
-    pub(in crate::server) fn drift(&self, release: &ReleaseId) -> Option<String> {
-        crate::server::publish::check_files(&self.layout, release).err().map(|failure| failure.message)
-    }
-
-    /// Health is made to fail, and neither the record nor an absence says why.
-    pub(in crate::server) fn unexplained(&self) -> Option<String> {
-        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained) || self.flag_is_ours();
-        let explained = recorded || !matches!(self.absence(), Ok(None));
-        (!explained && self.is_drained(false)).then(|| {
-            "health is made to fail, and nobody wrote down why; who wants that says `handover drain`".to_owned()
-        })
-    }
-
-    /// What a release is.
-    pub(in crate::server) fn manifest(&self, release: &ReleaseId) -> Result<Manifest, Failure> {
-        crate::server::publish::read_release(&self.layout, release)
     }
 
     /// Nothing is started from a folder that others may write to.
