@@ -270,6 +270,18 @@ class Cases(suite.Base):
         self.ended(end, 1)
         self.assertIn("ssh.sudo = true", end.summary["error"]["hint"])
 
+    def test_15_an_engine_of_another_name_is_refused_with_what_to_do(self):
+        unit = self.world.on("web-1", "systemctl", "show", "-P", "FragmentPath", "docker.service")
+        self.world.on("web-1", "sh", "-c", f"mv {unit} {unit}.away && systemctl daemon-reload")
+        try:
+            end = self.world.run("install", "--servers", "web-1")
+        finally:
+            self.world.on("web-1", "sh", "-c", f"mv {unit}.away {unit} && systemctl daemon-reload")
+        self.ended(end, 1)
+        self.assertIn("systemd knows no docker.service here", end.message)
+        self.assertIn("bootstrap --early", json.dumps(end.summary))
+        self.assertEqual(self.world.on("web-1", "sh", "-c", "ls /etc/systemd/system | grep handover"), "")
+
 
 if __name__ == "__main__":
     suite.main(Cases)

@@ -180,6 +180,7 @@ fn each_fault_that_we_had_is_found_out() {
     for (old, what) in [
         (Old::Forgets, "which nobody had verified"),
         (Old::PutsRightForEver, "sick true"),
+        (Old::LetsAbsentLie, "flag true, Some(Absent"),
         (Old::CountsEachLook, "flaps true"),
     ] {
         let found = (1..=2_000).any(|seed| schedule(seed, old).iter().any(|fault| fault.contains(what)));

@@ -18,6 +18,8 @@ pub enum Old {
     Forgets,
     /// What is up and does not pass is put right again and again, and never healed.
     PutsRightForEver,
+    /// Where a server is left out, what a dead deploy had stopped stays so.
+    LetsAbsentLie,
     /// The look under the lock is held against the one before it.
     CountsEachLook,
 }
@@ -215,6 +217,7 @@ impl Machine {
             PutRight::FlipBackIfItRuns if self.unverified.is_empty() || forgets => self.flip_back(who),
             PutRight::LetBackIfVerified if forgets => self.flip_back(who),
             PutRight::FlipBackIfItRuns | PutRight::LetBackIfVerified => Righted::Verify(true),
+            PutRight::UpButOut if self.old == Old::LetsAbsentLie => Righted::Done(true),
             PutRight::UpButOut => {
                 if self.recorded {
                     self.flip_out(who);
