@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const SYSTEMCTL: Duration = Duration::from_secs(60);
-/// What the units wait for (systemd.special(7) knows no engine).
+/// The engine's own unit, as Docker's packages name it; ours belong to it.
 const ENGINE: &str = "docker.service";
 
 fn systemctl<const N: usize>(args: [&str; N]) -> CommandLine {
