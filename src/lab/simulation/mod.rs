@@ -6,6 +6,7 @@
 mod absences;
 mod agent;
 mod balancer;
+mod dead_man;
 mod dice;
 mod faults;
 mod judge;
