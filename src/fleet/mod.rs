@@ -5,6 +5,7 @@
 pub mod health;
 pub mod model;
 pub mod nodes;
+pub mod patience;
 pub mod plan;
 pub mod provision;
 pub mod recovery;

@@ -6,6 +6,7 @@ mod ids;
 mod observed;
 mod sleep;
 mod spec;
+mod watched;
 
 pub use duration::{DurationError, parse_duration, show_duration};
 pub use gateway::{
@@ -13,9 +14,8 @@ pub use gateway::{
 };
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
-    Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, LastHeal,
-    OverrideState, ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Watched,
-    Word, front_name,
+    Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, OverrideState,
+    ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Word, front_name,
 };
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
@@ -23,3 +23,4 @@ pub use spec::{
     HealthSettings, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
     RuntimeSocket, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };
+pub use watched::{LastHeal, WatchdogState, Watched};

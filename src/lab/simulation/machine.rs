@@ -40,6 +40,8 @@ pub(super) struct Machine {
     /// What the record says: how far, by which run.
     pub(super) state: State,
     pub(super) record_of: Option<String>,
+    /// Who has the lock has done nothing yet to what he found.
+    pub(super) untouched: bool,
     /// A command that goes on although its agent was killed ends then.
     pub(super) command_until: Option<Stamp>,
     pub(super) journals: BTreeMap<String, String>,
@@ -85,6 +87,7 @@ impl Machine {
             deploy_note: None,
             state: State::Idle,
             record_of: None,
+            untouched: false,
             command_until: None,
             journals: BTreeMap::new(),
             agents: BTreeMap::new(),

@@ -7,6 +7,7 @@ mod absences;
 mod agent;
 mod balancer;
 mod count;
+mod dead_man;
 mod dice;
 mod faults;
 mod judge;
