@@ -55,7 +55,7 @@ fn shown(value: f64, unit: Unit) -> String {
     let value = (value * 1000.0).round() / 1000.0;
     match unit {
         Unit::Seconds => format!("{value}s"),
-        Unit::Targets => format!("{value}"),
+        Unit::Targets | Unit::Count => format!("{value}"),
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Unit {
     Seconds,
     /// Targets.
     Targets,
+    /// Anything else that is counted: requests, connections, health checks.
+    Count,
 }
 
 /// A relation, read for one thing.
