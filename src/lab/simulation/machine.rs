@@ -168,6 +168,7 @@ impl Inner {
             installed: None,
             asleep: BTreeMap::new(),
             drift: Vec::new(),
+            nodes: None,
         }
     }
 
