@@ -1,9 +1,11 @@
 //! What may stand on the command line. The doc comments are the help.
 
 use super::drain::{Until, until};
+mod afterwards;
 mod measuring;
 mod own;
 
+pub(super) use afterwards::{CompletionsArgs, HistoryArgs, ManArgs, ReportArgs};
 pub(super) use measuring::MeasureArgs;
 pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
 
@@ -16,7 +18,7 @@ use std::time::Duration;
 
 /// Deploy without losing a request: server by server, out of rotation first, verified before the next.
 #[derive(Debug, Parser)]
-#[command(name = "handover", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "handover", version, long_version = super::pages::LONG_VERSION, propagate_version = true, max_term_width = 100)]
 pub(super) struct Cli {
     #[command(flatten)]
     pub(super) global: Global,
@@ -120,8 +122,14 @@ pub(super) enum Command {
     Gateway(GatewayArgs),
     /// Show, wake and put to sleep the backends of the gateway that runs on this server, and say whether it pays
     Sleep(SleepArgs),
+    /// Write a run as one page: what was done to each server when, and what became of requests meanwhile
+    Report(ReportArgs),
     /// Print the JSON schema of deploy.toml
     Schema,
+    /// Print what a shell needs to complete commands: `source <(handover completions bash)`
+    Completions(CompletionsArgs),
+    /// Print the man page, or write one for every command into a folder
+    Man(ManArgs),
     /// Serve a deploy on this server (started over SSH)
     #[command(hide = true)]
     Agent,
@@ -201,6 +209,9 @@ pub(super) struct DeployArgs {
     /// Leave a deploy that broke off as it is found, and bring this release instead
     #[arg(long)]
     pub(super) start_over: bool,
+    /// Write the run as one page to this file when it is over
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
     #[command(flatten)]
     pub(super) allow: Allow,
 }
@@ -259,16 +270,6 @@ pub(super) struct UndrainArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct HistoryArgs {
-    /// So many of the youngest
-    #[arg(short, long, value_name = "N", default_value_t = 20)]
-    pub(super) number: u32,
-    /// Only what was deployed from this machine: no server is asked
-    #[arg(long)]
-    pub(super) local: bool,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     /// Show it again and again, until interrupted
     #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "5s")]
@@ -304,6 +305,9 @@ pub(super) enum LockAction {
 
 #[derive(Debug, Args)]
 pub(super) struct RehearseArgs {
+    /// Write the rehearsal as one page to this file when it is over
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "story", "simulate"])]
+    pub(super) report: Option<PathBuf>,
     /// Restart each server's containers in turn, the way scripts do it
     #[arg(long)]
     pub(super) naive: bool,

@@ -57,6 +57,12 @@ pub(super) fn of(loaded: &Loaded, compose: &Compose) -> Vec<Finding> {
     findings(&Basis { fleet: &loaded.fleet, compose })
 }
 
+/// Every relation of what stands in the files, for whoever shows them.
+pub(super) async fn numbers(global: &Global, loaded: &Loaded) -> Vec<Finding> {
+    let compose = compose::read(global, loaded).await;
+    of(loaded, &compose.numbers.services)
+}
+
 /// The check that a plan and a deploy begin with: what is an error refuses, what is a warning is returned to be said. Capacity
 /// is left to the guard, which counts the balancer's own word.
 pub(super) async fn gate(global: &Global, loaded: &Loaded) -> Result<Vec<String>, Problem> {

@@ -2,7 +2,7 @@
 
 use super::args::{DeployArgs, Global};
 use super::session::{self, Session};
-use super::{check, input, plan};
+use super::{check, input, plan, report};
 use crate::clock::Clock;
 use crate::diag::Problem;
 use crate::fleet::model::Fleet;
@@ -31,13 +31,17 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
         resumes: None,
         without: None,
     };
-    Box::pin(session.carry_out(global, order)).await
+    let exit = Box::pin(session.carry_out(global, order)).await;
+    report::at_the_end(reporter, args.report.as_deref(), "handover deploy", exit)
 }
 
 async fn ready(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Result<(Fleet, Files, Options), Problem> {
     let loaded = input::load(global)?;
     let options = input::options(global, &loaded.fleet, args.allow)?;
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
+    report::claim(args.report.as_deref())?;
+    reporter.keep();
+    reporter.keep_besides(report::about(global, &loaded, "handover deploy").await);
     plan::say_warnings(reporter, check::gate(global, &loaded).await?);
     if options.allow_downtime {
         session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;

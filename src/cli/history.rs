@@ -24,7 +24,7 @@ pub(super) async fn run(global: &Global, args: &HistoryArgs, reporter: &Reporter
     }
 }
 
-async fn found(global: &Global, args: &HistoryArgs, reporter: &Reporter) -> Result<Vec<Journal>, Problem> {
+pub(super) async fn found(global: &Global, args: &HistoryArgs, reporter: &Reporter) -> Result<Vec<Journal>, Problem> {
     let mut fleet = input::load(global)?.fleet;
     let own = books(&fleet.app, args.number as usize)
         .map_err(|error| Problem::new(Exit::Failed, format!("what was written down here cannot be read: {error}")));

@@ -18,9 +18,11 @@ mod lock;
 mod marks;
 mod measure;
 mod measuring;
+mod pages;
 mod plan;
 mod provision;
 mod rehearse;
+mod report;
 mod resume;
 mod rollback;
 mod session;
@@ -104,6 +106,7 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Resume(args) => resume::run(&cli.global, &args, &reporter).await,
         Command::Drain(args) => drain::out(&cli.global, &args, &reporter).await,
         Command::Undrain(args) => drain::back(&cli.global, &args, &reporter).await,
+        Command::Report(args) => report::run(&cli.global, &args, &reporter).await,
         Command::History(args) => history::run(&cli.global, &args, &reporter).await,
         Command::Check(args) => check::run(&cli.global, &args, &reporter).await,
         Command::Provision(args) => Box::pin(provision::run(&cli.global, &args, &reporter)).await,
@@ -120,6 +123,8 @@ async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
         Command::Measure(args) => Box::pin(measure::run(&args, &reporter)).await,
         Command::Gateway(args) => Box::pin(gateway::run(&cli.global, &args, &reporter)).await,
         Command::Sleep(args) => sleep::run(&cli.global, &args, &reporter).await,
+        Command::Completions(args) => pages::completions(&args, &reporter),
+        Command::Man(args) => pages::man(&args, &reporter),
         Command::Schema => {
             reporter.result(&format!("{:#}", crate::config::schema()));
             Exit::Done.into()

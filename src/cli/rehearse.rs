@@ -4,7 +4,7 @@ use super::args::{Global, RehearseArgs};
 use super::measuring::Measuring;
 use super::session::not_begun;
 use super::signals::Signals;
-use super::{finish, input};
+use super::{finish, input, report};
 use crate::adapters::AnyBalancer;
 use crate::adapters::alb::Alb;
 use crate::clock::Clock;
@@ -27,6 +27,12 @@ const OPEN_FILES: u64 = 256;
 
 pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Reporter>) -> u8 {
     let start = Clock::start();
+    if args.report.is_some() {
+        reporter.keep();
+        if let Ok(loaded) = input::load(global) {
+            reporter.keep_besides(report::about(global, &loaded, "handover rehearse").await);
+        }
+    }
     let Prepared { fleet, options, signals, faults } = match prepare(global, args) {
         Ok(prepared) => prepared,
         Err(problem) => return not_begun(reporter, &start, 0, problem),
@@ -56,7 +62,7 @@ pub(super) async fn run(global: &Global, args: &RehearseArgs, reporter: &Arc<Rep
         Box::pin(play(&lab, args, options, &signals, reporter)).await
     };
     lab.shutdown().await;
-    exit
+    report::at_the_end(reporter, args.report.as_deref(), "handover rehearse", exit)
 }
 
 /// What a rehearsal begins with.
@@ -92,6 +98,7 @@ fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
         return Err(Problem::new(Exit::Usage, format!("--speed {}: it must be 0.1 or more", args.speed))
             .hint("leave it out for the default"));
     }
+    report::claim(args.report.as_deref())?;
     enough_files()?;
     let mut fleet = input::load(global)?.fleet;
     let servers = input::selection(global, &fleet)?;

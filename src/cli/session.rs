@@ -94,7 +94,14 @@ impl Session {
         connect::close(ports).await;
         let problem = deployed.problem().cloned().map(|problem| signals.name(problem));
         let extra = finish::Extra { first: order.options.first, ..finish::Extra::measured(requests, &losses) };
-        finish::deployed(&reporter, &clock, deployed, problem, extra)
+        let begun = deployed.ending.is_ok();
+        let exit = finish::deployed(&reporter, &clock, deployed, problem, extra);
+        let kept = reporter.kept();
+        if let (Ok(book), true) = (&book, begun && !kept.is_empty()) {
+            // The journal has the run too: a page of it only says less.
+            drop(book.keep_events(&kept));
+        }
+        exit
     }
 }
 

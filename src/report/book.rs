@@ -11,6 +11,8 @@ use std::time::SystemTime;
 /// So many runs stay.
 const KEEP: usize = 200;
 const ENDING: &str = "jsonl";
+/// The whole stream of a run, beside its journal.
+const EVENTS: &str = "events";
 
 /// The book of one run, open.
 #[derive(Debug)]
@@ -48,6 +50,36 @@ impl Book {
         let path = folder.join(format!("{run}.{ENDING}"));
         Ok(Self { folder, path, file: Mutex::new(None) })
     }
+
+    /// Keeps the whole stream of the run, for its page.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn keep_events(&self, lines: &[serde_json::Value]) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.path.with_extension(EVENTS))?;
+        lines.iter().try_for_each(|line| writeln!(file, "{line}"))
+    }
+}
+
+/// The stream of an app's run whose id begins so, or of the youngest of which one was kept.
+///
+/// # Errors
+/// When one that is there cannot be read.
+pub fn kept_events(app: &str, wanted: Option<&str>) -> io::Result<Option<(String, String)>> {
+    for (_, path) in listed(&folder(app)?) {
+        let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let events = path.with_extension(EVENTS);
+        if wanted.is_some_and(|wanted| !run.starts_with(wanted)) || !events.exists() {
+            continue;
+        }
+        return Ok(Some((run, String::from_utf8_lossy(&fs::read(events)?).into_owned())));
+    }
+    Ok(None)
 }
 
 impl rollout::Book for Book {
@@ -79,6 +111,7 @@ fn listed(folder: &Path) -> Vec<(SystemTime, PathBuf)> {
 fn prune(folder: &Path) {
     for (_, old) in listed(folder).into_iter().skip(KEEP - 1) {
         // The next run tries again.
+        drop(fs::remove_file(old.with_extension(EVENTS)));
         drop(fs::remove_file(old));
     }
 }

@@ -4,6 +4,7 @@
 
 mod book;
 mod check;
+mod html;
 mod measured;
 mod notice;
 mod plan;
@@ -14,8 +15,9 @@ mod status;
 mod table;
 mod text;
 
-pub use book::{Book, books};
+pub use book::{Book, books, kept_events};
 pub use check::{check_text, findings_json, live_text, mutations_text};
+pub use html::page;
 pub use measured::measured_text;
 pub use notice::{Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
@@ -27,8 +29,9 @@ pub use table::table;
 use crate::diag::Problem;
 use crate::event::{Event, Line, Sink};
 use progress::Bars;
+use serde_json::Value;
 use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How output is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub struct Reporter {
     format: Format,
     level: Level,
     bars: Option<Mutex<Bars>>,
+    /// Every line, where somebody will make a page of them.
+    kept: OnceLock<Mutex<Vec<Value>>>,
 }
 
 impl Reporter {
@@ -67,7 +72,25 @@ impl Reporter {
         let terminal = std::io::stderr().is_terminal();
         let format = wish.unwrap_or(if terminal { Format::Human } else { Format::Plain });
         let bars = (format == Format::Human && terminal && level > Level::Quiet).then(|| Mutex::new(Bars::new()));
-        Self { format, level, bars }
+        Self { format, level, bars, kept: OnceLock::new() }
+    }
+
+    /// Keeps every line from now on.
+    pub fn keep(&self) {
+        self.kept.get_or_init(Mutex::default);
+    }
+
+    /// Keeps lines that nobody is told: what a page says besides.
+    pub fn keep_besides(&self, lines: Vec<Value>) {
+        if let Some(kept) = self.kept.get() {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).extend(lines);
+        }
+    }
+
+    /// What was kept.
+    #[must_use]
+    pub fn kept(&self) -> Vec<Value> {
+        self.kept.get().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
     }
 
     /// How it writes.
@@ -124,6 +147,9 @@ fn write_all(out: &mut dyn Write, text: &str) {
 
 impl Sink for Reporter {
     fn take(&self, line: Line) {
+        if let (Some(kept), Ok(value)) = (self.kept.get(), serde_json::to_value(&line)) {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+        }
         if self.format == Format::Json {
             return self.json(&line);
         }

@@ -5,6 +5,7 @@ use crate::fleet::model::{
     Absence, ContainerState, Fleet, Holder, Known, Server, ServerFacts, Snapshot, TargetState, TargetView,
     WatchdogState, Watched, show_duration,
 };
+use crate::fleet::nodes::{NodeSeen, NodesSeen, Told};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -171,6 +172,11 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
         .filter(|c| c.state != ContainerState::Running && c.exit_code != 0 && !facts.asleep.contains_key(&c.service));
     notes.extend(stopped.map(|c| format!("{} does not run (exit code {})", c.name, c.exit_code)));
     notes.extend(facts.asleep.iter().map(|(service, why)| format!("{service} sleeps: {why}")));
+    match &facts.nodes {
+        Some(Known::Known(seen)) => notes.extend(checkers(seen)),
+        Some(Known::Unknown(why)) => notes.push(format!("who checks its health is unknown: {why}")),
+        None => {}
+    }
     if let Some(incoming) = &facts.incoming {
         notes.push(format!("release {} was being tried and is not verified", incoming.short()));
     }
@@ -178,6 +184,20 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
         notes.extend(watched(fleet, seen, now));
     }
     notes
+}
+
+/// Who asks for its health, and what he was told.
+fn checkers(seen: &NodesSeen) -> Vec<String> {
+    let one = |node: &NodeSeen| {
+        let told = match node.told {
+            Told::In => "may send",
+            Told::Out => "may not send",
+        };
+        let ago = show_duration(Duration::from_secs(node.age.as_secs()));
+        format!("{} asks for {} and was told {} times that it {told}, {ago} ago", node.address, node.path, node.row)
+    };
+    // What we ask ourselves is nobody's check.
+    seen.nodes.iter().filter(|node| !node.agent.starts_with("handover")).map(one).collect()
 }
 
 /// What a server that is out for nobody waits for.
@@ -271,6 +291,7 @@ fn known(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Map<String, Value> {
         "asleep": facts.asleep,
         "drift": facts.drift,
         "installed": facts.installed,
+        "nodes": facts.nodes,
         "watchdog": watchdog,
     });
     match value {

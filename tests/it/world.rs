@@ -624,6 +624,7 @@ impl Inner {
             installed: None,
             asleep: sim.asleep.iter().map(|name| (name.clone(), "nobody needed it".to_owned())).collect(),
             drift: Vec::new(),
+            nodes: None,
         }
     }
 

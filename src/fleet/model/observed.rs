@@ -1,6 +1,7 @@
 //! What was observed: values that may also be *unknown*, which is never the same as fine.
 
 use super::{GroupName, HealthSettings, ReleaseId, ServerName, ServiceName, TargetId, Watched, Zone};
+use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -236,6 +237,9 @@ pub struct ServerFacts {
     /// What lies on the server and is not what was published or told it, each as a sentence.
     #[serde(default)]
     pub drift: Vec<String>,
+    /// Who checks its health, where somebody counts.
+    #[serde(default)]
+    pub nodes: Option<Known<NodesSeen>>,
 }
 
 impl ServerFacts {

@@ -8,7 +8,7 @@ pub mod count;
 pub mod proof;
 
 pub use count::{Asked, Counts, NodeSeen, NodesSeen, Origin, Told, Usual};
-pub use proof::{Judged, Reading, Rule, due, judge, read};
+pub use proof::{ENOUGH, Judged, Reading, Rule, due, judge, read, window};
 
 #[cfg(test)]
 mod tests;

@@ -16,9 +16,15 @@ const SILENT: u32 = 10;
 /// Of an interval: checks come so much later than they should ("approximately", says the AWS user guide).
 const LATER: u32 = 4;
 /// So many requests must have been expected before their absence says anything: by chance none of twelve comes in once in 160,000 runs.
-const ENOUGH: f64 = 12.0;
+pub const ENOUGH: f64 = 12.0;
 /// Our own looks at the health path.
 const OURSELVES: &str = "handover";
+
+/// Whoever checks by these numbers is heard of again within.
+#[must_use]
+pub fn window(settings: &HealthSettings) -> Duration {
+    settings.interval + settings.timeout + settings.interval / LATER
+}
 
 /// Whom to count, and by which numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +70,7 @@ impl Rule {
     /// Whoever checks is heard of again within.
     #[must_use]
     pub fn window(&self) -> Duration {
-        self.settings.interval + self.settings.timeout + self.settings.interval / LATER
+        window(&self.settings)
     }
 
     /// So many answers in a row make a node decide.

@@ -1,5 +1,6 @@
 //! The relations themselves. One entry a relation; facts name their source.
 
+mod nodes;
 mod sleep;
 
 use super::basis::{Basis, Side};
@@ -491,6 +492,8 @@ pub static INVARIANTS: &[Invariant] = &[
     sleep::WAKE_AFTER_DEPLOY,
     sleep::HEALTH_IS_ANSWERED_HERE,
     sleep::BEARABLE_START,
+    nodes::TRAFFIC_TELLS,
+    nodes::EVERYBODY_KNOWN,
     Invariant {
         id: "slow-start-within-pause",
         formula: "slow_start <= rolling.pause + settle",

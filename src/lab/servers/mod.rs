@@ -280,6 +280,7 @@ impl Machine {
             installed: None,
             asleep: BTreeMap::new(),
             drift: Vec::new(),
+            nodes: None,
         }
     }
 

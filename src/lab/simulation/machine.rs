@@ -181,6 +181,7 @@ impl Inner {
             installed: None,
             asleep: machine.asleep.clone(),
             drift: Vec::new(),
+            nodes: None,
         }
     }
 

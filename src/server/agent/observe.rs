@@ -9,6 +9,7 @@ use crate::fleet::release::Manifest;
 use crate::server::compose;
 use crate::server::flock;
 use crate::server::layout::{Pointer, asleep, read_json};
+use crate::server::probes;
 use crate::server::publish;
 use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
@@ -73,6 +74,10 @@ impl Site {
             installed: self.installed(),
             asleep: self.sleepers().unwrap_or_default(),
             drift: self.drifts(),
+            nodes: match self.fleet.drain.by.nodes() {
+                Some(_) => Some(probes::nodes(&self.fleet.drain.by).await),
+                None => None,
+            },
         })
     }
 
