@@ -4,6 +4,7 @@ python3 tests/sleep/suite.py target/release/handover [TEST...]    needs grpcio""
 
 import asyncio
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -237,8 +238,26 @@ class Sleep(unittest.TestCase):
                     client.sendall(b"GET /waits HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\n\r\n")
                     time.sleep(1)
                     self.assertFalse(made.runs("cms"))
+                    self.assertEqual(made.record()["state"], "waking", "whoever works here is told")
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     self.assertIn(b"/waits", client.recv(4096))
+
+    def test_13a_a_wake_that_lost_its_patience_starts_nothing_that_is_being_stopped(self):
+        with server() as made:
+            one(made, START_AFTER=0, more='hold = "4s"')
+            made.get()
+            made.becomes("asleep")
+            path = made.path / "app" / "asleep" / "cms.test.json"
+            with open(made.path / "app" / "lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                # As a deploy writes it just before it stops what it has verified.
+                asleep = made.record()
+                path.write_text(json.dumps({**asleep, "state": "stopping", "until": int(time.time()) + 60}))
+                self.assertIn("503", made.get().splitlines()[0])
+                self.assertEqual((made.begun("cms"), made.record()["state"]), (1, "stopping"))
+                path.write_text(json.dumps(asleep))
+                self.assertIn("200", made.get("/now").splitlines()[0], "the lock is still held, and nothing is stopped")
+            self.assertEqual(made.begun("cms"), 2)
 
     def test_14_started_and_stopped_by_others_it_is_adopted_and_noticed(self):
         with server() as made:
