@@ -145,6 +145,7 @@ async fn nothing_is_changed_without_the_server_lock() {
         Request::Stop,
         Request::Start { release: release() },
         Request::Switch { release: release() },
+        Request::Sleep,
         Request::Absent { absence: None },
     ] {
         let shown = format!("{request:?}");
