@@ -8,7 +8,7 @@ const FLOORS: [&[&str]; 7] = [
     &["fleet", "clock", "http"],
     &["config", "server", "event", "diag"],
     &["rollout", "gateway", "measure", "report"],
-    &["adapters", "lab"],
+    &["adapters", "lab", "kubernetes"],
     &["cli"],
     &["lib"],
     &["main"],

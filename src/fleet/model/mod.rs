@@ -6,6 +6,7 @@ mod ids;
 mod observed;
 mod sleep;
 mod spec;
+mod tenant;
 
 pub use duration::{DurationError, parse_duration, show_duration};
 pub use gateway::{
@@ -22,4 +23,8 @@ pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
     HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,
     Server, Service, Ssh, TargetSpec, Verify, Watchdog,
+};
+pub use tenant::{
+    AdapterSpec, AlarmSpec, ClientSpec, ClusterSpec, EdgeSpec, Mode, Never, ProbeSpec, PrometheusSpec, Shared, Tenant,
+    Tenants, Version, WakerSpec, Workload, WorkloadKind,
 };

@@ -1,6 +1,10 @@
 //! The relations themselves. One entry a relation; facts name their source.
 
 mod sleep;
+mod tenants;
+
+pub(super) use tenants::OfWake;
+pub use tenants::TENANTS;
 
 use super::basis::{Basis, Side};
 use super::invariants::{Invariant, Reading, Severity, Unit, count, time};
@@ -611,7 +615,7 @@ fn zones(basis: &Basis<'_>, group: &Group) -> usize {
 
 fn reading(left: Side, right: Side, sources: &[&str]) -> Reading {
     let sources = sources.iter().map(|source| (*source).to_owned()).collect();
-    Reading { subject: String::new(), left, right, unit: Unit::Seconds, equal: true, sources }
+    Reading { subject: String::new(), left, right, unit: Unit::Seconds, equal: true, sources, cost: None }
 }
 
 fn in_health(group: &Group, key: &str) -> String {
