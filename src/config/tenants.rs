@@ -214,6 +214,7 @@ fn build(root: View<'_>) -> Option<Shared> {
             timeout: prometheus.duration("timeout")?,
             evaluate: prometheus.duration("evaluate")?,
             window: prometheus.duration("window")?,
+            latch: prometheus.duration("latch")?,
         },
         adapter: AdapterSpec {
             query: adapter.duration("query")?,

@@ -1,7 +1,7 @@
 //! A tenant's numbers as the relations want them, for each way to measure and to scale.
 
 use crate::fleet::model::{Mode, Shared, Tenant, Tenants};
-use crate::fleet::timing::{Part, Scaler, Scraped, Told, Waiter, Wake};
+use crate::fleet::timing::{Part, START, Scaler, Scraped, Told, Waiter, Wake};
 use std::time::Duration;
 
 /// One call to the cluster's API, at its slowest while it is well.
@@ -49,7 +49,11 @@ fn of(shared: &Shared, tenant: &Tenant, mode: Mode) -> Wake {
         },
         reload: edge.then(|| Told::new(Duration::ZERO, "Caddy")),
         stuck: Told::new(shared.alarms.stuck, "tenants.alarms.stuck"),
-        latch: matches!(mode, Mode::K2 | Mode::K2Plus).then(|| Told::new(shared.waker.latch, "tenants.gateway.latch")),
+        latch: match mode {
+            Mode::K1 => Some(Told::new(shared.prometheus.latch, "tenants.prometheus.latch")),
+            Mode::K2 | Mode::K2Plus => Some(Told::new(shared.waker.latch, "tenants.gateway.latch")),
+            Mode::K3 => None,
+        },
     }
 }
 
@@ -75,7 +79,7 @@ fn parts(
         Mode::K2 => vec![sync, part("question", Told::new(QUESTION, "the way through the API server"))],
         Mode::K2Plus | Mode::K3 => vec![part("call", Told::new(CALL, "the cluster's API"))],
     };
-    parts.extend([part("start", start), part("retry", retry.clone()), part("dial", dial.clone())]);
+    parts.extend([part(START, start), part("retry", retry.clone()), part("dial", dial.clone())]);
     parts
 }
 

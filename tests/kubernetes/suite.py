@@ -203,6 +203,7 @@ QUICK = [
     ('scrape   = "5s"', 'scrape = "1s"'),
     ('evaluate = "5s"', 'evaluate = "1s"'),
     ('window   = "2m"', 'window = "10s"'),
+    ('latch    = "30s"', 'latch = "6s"'),
     ('every = "60s"', 'every = "2s"'),
 ]
 
@@ -288,7 +289,17 @@ class Wake(unittest.TestCase):
             over.set()
             watching.join()
 
-    def test_04_an_edge_that_cannot_be_scraped_is_no_quiet_one(self):
+    def test_04_who_gives_up_soon_after_he_was_seen_has_woken_it(self):
+        with Cluster(*quick(), start=1) as made:
+            with socket.create_connection(("127.0.0.1", made.edge)) as client:
+                client.sendall(f"GET / HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode())
+                until("it is seen", lambda: made.query("caddy_http_requests_in_flight > 0"))
+            time.sleep(2.5)
+            self.assertEqual(made.query("caddy_http_requests_in_flight > 0"), [], "Caddy has noticed")
+            threading.Thread(target=made.scale, args=[1], daemon=True).start()
+            until("it is woken", lambda: made.replicas == 1, 4)
+
+    def test_05_an_edge_that_cannot_be_scraped_is_no_quiet_one(self):
         with Cluster(*quick(), start=1) as made:
             self.assertEqual(made.metric(), 0)
             made.processes[0].terminate()

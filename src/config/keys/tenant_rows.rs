@@ -43,6 +43,7 @@ pub(super) const TENANT_ROWS: &[Key] = &[
     key("tenants.prometheus", "timeout", SOME_TIME, Default("\"1s\""), "\"1s\"", "How long one may take."),
     key("tenants.prometheus", "evaluate", SOME_TIME, Default("\"5s\""), "\"5s\"", "From one evaluation of the recording rules to the next."),
     key("tenants.prometheus", "window", SOME_TIME, Default("\"2m\""), "\"2m\"", "The window of the rate that keeps a backend awake."),
+    key("tenants.prometheus", "latch", SOME_TIME, Default("\"30s\""), "\"30s\"", "For how long a request that was seen once is shown, so that the HPA sees it too."),
 
     key("tenants.adapter", "query", SOME_TIME, Default("\"1s\""), "\"1s\"", "How long its question to Prometheus takes."),
     key("tenants.adapter", "relist", SOME_TIME, Default("\"30s\""), "\"30s\"", "`--metrics-relist-interval`: how often it looks which metrics there are."),

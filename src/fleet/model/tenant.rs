@@ -114,6 +114,8 @@ pub struct PrometheusSpec {
     pub evaluate: Duration,
     /// Of the rate.
     pub window: Duration,
+    /// How long a request that was seen is shown.
+    pub latch: Duration,
 }
 
 /// `[adapter]`.

@@ -19,7 +19,7 @@ pub use invariants::WITHOUT;
 pub use invariants::{Finding, Invariant, Reading, Relation, Severity, Unit, findings, of_wake};
 pub use live::{Difference, Live, live};
 pub use page::page;
-pub use wake::{Part, Scaler, Scraped, Told, Waiter, Wake};
+pub use wake::{Part, START, Scaler, Scraped, Told, Waiter, Wake};
 
 use super::model::HealthSettings;
 use std::time::Duration;

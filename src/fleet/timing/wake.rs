@@ -62,6 +62,9 @@ pub struct Waiter {
     pub waits: Told<Duration>,
 }
 
+/// The part that is the pod's own: what comes before it decides, what comes after it notices.
+pub const START: &str = "start";
+
 /// One part of a wake at its longest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
@@ -136,7 +139,7 @@ pub struct Wake {
     pub reload: Option<Told<Duration>>,
     /// `for` of the alarm that a wake is stuck.
     pub stuck: Told<Duration>,
-    /// How long the HPA is shown a request that is over, where somebody else wakes too.
+    /// How long the HPA is shown a request that was seen and is over.
     pub latch: Option<Told<Duration>>,
 }
 
@@ -144,29 +147,32 @@ impl Wake {
     /// The longest wake, in seconds: the sum of its parts.
     #[must_use]
     pub fn longest(&self) -> Side {
-        let sum = self.parts.iter().try_fold(0.0, |sum, part| match part.most.side() {
-            Side::Known(value) => Ok(sum + value),
-            Side::Unknown(why) => Err(why),
-        });
-        match sum {
-            // Thousandths, so that a sum of tenths is not more than it is.
-            Ok(sum) => Side::Known((sum * 1000.0_f64).round() / 1000.0),
-            Err(why) => Side::Unknown(why),
-        }
+        sum(self.parts.iter().map(|part| part.most.side()))
     }
 
-    /// How long a backend is up after its last use at most, in seconds: the quiet window, what the rate remembers, and one look each
-    /// of whoever looks.
+    /// How long a backend is up after its last use at most, in seconds: the quiet window, what the rate or the latch remembers, and
+    /// one turn each of whoever looks.
     #[must_use]
     pub fn sleeps_after(&self) -> Option<f64> {
-        let mut sum = self.quiet.side().value()?;
-        if let Some(scraped) = &self.scraped {
-            sum += scraped.scrape.side().value()?;
-            sum += scraped.window.as_ref().map_or(Some(0.0), |window| window.side().value())?;
-        }
-        sum += self.latch.as_ref().map_or(Some(0.0), |latch| latch.side().value())?;
-        sum += self.scaler.as_ref().map_or(Some(0.0), |scaler| scaler.sync.side().value())?;
-        Some(sum)
+        let window = self.scraped.as_ref().and_then(|scraped| scraped.window.as_ref());
+        let first = self.parts.first().filter(|_| self.scraped.is_some()).map(|part| &part.most);
+        // What the latch shows is over before the rate is, or after.
+        let memory =
+            window.into_iter().chain(&self.latch).map(|told| told.side().value()).collect::<Option<Vec<f64>>>()?;
+        let memory = memory.into_iter().fold(0.0, f64::max);
+        let rest = [&self.quiet].into_iter().chain(first).map(|told| told.side().value()).sum::<Option<f64>>()?;
+        Some(memory + rest + self.looks().value()?)
+    }
+
+    /// One turn each of whoever looks once a request was seen, until the HPA has decided, in seconds.
+    #[must_use]
+    pub fn looks(&self) -> Side {
+        let seen = usize::from(self.scraped.is_some());
+        let parts = self.parts.iter().skip(seen).take_while(|part| part.name != START).map(|part| &part.most);
+        // Where the HPA does not wake, it still looks.
+        let sync = self.scaler.as_ref().map(|scaler| &scaler.sync);
+        let sync = sync.filter(|sync| !self.parts.iter().any(|part| part.most == **sync));
+        sum(parts.chain(sync).map(|told: &Told<Duration>| told.side()))
     }
 
     /// Who of those in front waits the shortest.
@@ -174,5 +180,17 @@ impl Wake {
     pub fn least_patient(&self) -> Option<&Waiter> {
         let known = self.waiters.iter().filter_map(|waiter| Some((waiter.waits.side().value()?, waiter)));
         known.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, waiter)| waiter)
+    }
+}
+
+fn sum(sides: impl Iterator<Item = Side>) -> Side {
+    let sum = sides.into_iter().try_fold(0.0, |sum, side| match side {
+        Side::Known(value) => Ok(sum + value),
+        Side::Unknown(why) => Err(why),
+    });
+    match sum {
+        // Thousandths, so that a sum of tenths is not more than it is.
+        Ok(sum) => Side::Known((sum * 1000.0_f64).round() / 1000.0),
+        Err(why) => Side::Unknown(why),
     }
 }

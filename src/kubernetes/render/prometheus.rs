@@ -72,7 +72,8 @@ fn signal(tenant: &Tenant, it: &PrometheusSpec) -> String {
         0.0 => rate,
         floor => format!("clamp_min({rate} - {floor}, 0)"),
     };
-    format!("(sum({}) or {zero})\n+\n({above} or {zero})", series("in_flight"))
+    let held = format!("sum(max_over_time({}[{}]))", series("in_flight"), time(it.latch));
+    format!("({held} or {zero})\n+\n({above} or {zero})")
 }
 
 /// The adapter's configuration.

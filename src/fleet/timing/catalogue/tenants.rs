@@ -67,14 +67,21 @@ pub static TENANTS: &[Invariant<OfWake>] = &[
     },
     Invariant {
         id: "tenant-seen-by-scrape",
-        formula: "prometheus.scrape <= the shortest of what the balancer and the clients wait",
+        formula: "prometheus.scrape (and without a latch one turn each of whoever looks) <= the shortest of what the balancer and the clients wait",
         severity: Error,
-        why: "A request that waits is seen by a scrape that falls into its wait; who gives up before the next one wakes nothing.",
+        why: "A request that waits is seen by a scrape that falls into its wait, and without a latch only until the next one; who gives up sooner wakes nothing.",
         read: |wake| {
             let Some(scraped) = &wake.scraped else { return Vec::new() };
-            patient(wake, &scraped.scrape, scraped.scrape.side(), |_, scrape, waits| {
-                let share = (1.0 - waits / scrape) * 100.0;
-                format!("{share:.0} of 100 wakes are lost for whoever waits {} only", seconds(waits))
+            let left = match wake.latch {
+                Some(_) => scraped.scrape.side(),
+                None => sum(&[scraped.scrape.side(), wake.looks()]),
+            };
+            patient(wake, &scraped.scrape, left, |_, needed, waits| {
+                format!(
+                    "whoever waits for {} only may wake nothing: it takes up to {} until he is seen",
+                    seconds(waits),
+                    seconds(needed)
+                )
             })
         },
     },
@@ -180,13 +187,23 @@ pub static TENANTS: &[Invariant<OfWake>] = &[
     },
     Invariant {
         id: "tenant-latch-outlasts-sync",
-        formula: "cluster.sync + one question <= gateway.latch",
+        formula: "one turn each of whoever looks once a request was seen, and prometheus.scrape + prometheus.timeout <= prometheus.latch, or gateway.latch",
         severity: Error,
-        why: "An HPA that looks after the request is over remembers only zeros, and takes back what was woken beside it.",
+        why: "An HPA that looks when the request is over, or between two scrapes, sees only zeros: it does not wake, and takes back what was woken beside it.",
         read: |wake| {
             let (Some(it), Some(latch)) = (&wake.scaler, &wake.latch) else { return Vec::new() };
-            let one = of(wake, plus(&it.sync.side(), 1.0), latch.side(), &[&it.sync, latch]);
-            costs(one, |_, _| "the HPA may stop what the gateway has just started".to_owned())
+            let gap = wake.scraped.as_ref().map(|it| sum(&[it.scrape.side(), it.timeout.side()]));
+            let left = match (wake.looks(), gap) {
+                (Side::Known(looks), Some(Side::Known(gap))) => Side::Known(looks.max(gap)),
+                (looks, _) => looks,
+            };
+            let one = of(wake, left, latch.side(), &[&it.sync, latch]);
+            costs(one, |_, latch| match wake.scraped {
+                Some(_) => {
+                    format!("a request that was seen is forgotten after {}, before the HPA has looked", seconds(latch))
+                }
+                None => "the HPA may stop what the gateway has just started".to_owned(),
+            })
         },
     },
     Invariant {
