@@ -21,6 +21,7 @@ mod tree;
 mod url;
 mod validate;
 mod view;
+pub mod yaml;
 
 #[cfg(test)]
 mod tests;

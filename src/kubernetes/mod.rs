@@ -5,9 +5,11 @@
 
 mod fault;
 mod numbers;
+mod read;
 mod render;
 mod yaml;
 
 pub use fault::{Fault, of_tenants};
 pub use numbers::wakes;
+pub use read::{Besides, Given, Read, read};
 pub use render::{METRIC, NotRendered, WAKE_HOST, WRITTEN, render, wake_host};

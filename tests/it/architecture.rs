@@ -121,7 +121,7 @@ fn outside_things_are_named_in_one_place_only() {
         ("quick_xml", "lab/balancer"),
         ("flate2", "measure/access_log"),
         ("bollard", "gateway/sleep/docker"),
-        ("saphyr_parser", "config/compose"),
+        ("saphyr_parser", "config/yaml"),
     ];
     let mut wrong = Vec::new();
     for (file, text) in files() {

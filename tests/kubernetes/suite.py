@@ -233,12 +233,49 @@ class Rules(unittest.TestCase):
                 self.assertIn(f"alertname: {name}, exp_alerts: []", tested, f"{name} is not shown silent")
                 fires = f"alertname: {name}\n        exp_alerts:\n          - exp_labels"
                 self.assertIn(fires, tested, f"{name} is not shown to fire")
-            run(CADDY, "adapt", "--config", out / "caddy/Caddyfile", "--adapter", "caddyfile")
-            self.assertNotIn("Caddyfile:", run(CADDY, "adapt", "--config", out / "caddy/Caddyfile").stderr)
+            adapted = run(CADDY, "adapt", "--config", out / "caddy/Caddyfile", "--pretty")
+            self.assertNotIn("not formatted", adapted.stderr)
+            fixtures = ROOT / "tests/it/fixtures/sleep-story"
+            self.assertEqual(adapted.stdout, (fixtures / "rendered-caddy.json").read_text(), "write it anew")
+            told = run(CADDY, "adapt", "--config", fixtures / "Caddyfile", "--pretty").stdout
+            self.assertEqual(told, (fixtures / "caddy.json").read_text(), "write it anew")
+
+    def test_02_what_is_rendered_is_found_right_as_if_somebody_had_written_it(self):
+        with tempfile.TemporaryDirectory() as work:
+            run(BINARY, "sleep", "render", "--out", work, cwd=ROOT)
+            files = [path for path in pathlib.Path(work).rglob("*") if path.is_file()]
+            more = ["--caddy", CADDY, "--start", "12s", "--probes", "0.0167", "--output", "json"]
+            read = json.loads(run(BINARY, "sleep", "check", *files, *more).stdout)
+            own = json.loads(run(BINARY, "sleep", "check", "--output", "json", cwd=ROOT).stdout)
+            self.assertEqual(read["faults"], [])
+            sides = [
+                {one["id"]: (one["left_seconds"], one["right_seconds"]) for one in found["invariants"]} for found in (read, own)
+            ]
+            # The adapter's flags are none of its configuration, and a rate is rounded where it is given.
+            for left_out in ("tenant-relist-covers-scrape", "tenant-age-covers-relist", "tenant-probes-below-floor"):
+                self.assertTrue(all(side.pop(left_out) for side in sides))
+            self.assertEqual(*sides)
+
+    def test_03_the_files_of_the_story_have_their_faults_through_caddy_itself(self):
+        fixtures = ROOT / "tests/it/fixtures/sleep-story"
+        names = ("hpa.yaml", "prometheus.yaml", "adapter.yaml", "rules.yaml", "Caddyfile")
+        files = [fixtures / name for name in names]
+        done = run(BINARY, "sleep", "check", *files, "--caddy", CADDY, "--start", "12s", "--output", "json", check=False)
+        self.assertEqual(done.returncode, 4)
+        found = json.loads(done.stdout)
+        faults = {(fault["rule"], pathlib.Path(fault["file"]).name) for fault in found["faults"]}
+        expected = {("hpa-selector-pattern", "hpa.yaml"), ("prometheus-open-hosts", "prometheus.yaml"), ("adapter-no-anchor", "adapter.yaml")}
+        self.assertEqual(faults, expected)
+        hold = next(one for one in found["invariants"] if one["id"] == "tenant-hold-within-patience")
+        self.assertEqual(hold["cost"], "the last 30 s of the hold serve nobody: your balancer cuts at 60 s")
+        self.assertIn(f"{fixtures}/Caddyfile:13: lb_try_duration", hold["sources"])
+        none = run(BINARY, "sleep", "check", fixtures / "Caddyfile", "--caddy", "/nowhere/caddy", check=False)
+        self.assertEqual(none.returncode, 2)
+        self.assertIn("writes JSON, which can be given instead", none.stderr)
 
 
 class Wake(unittest.TestCase):
-    def test_02_a_get_and_posts_held_with_the_numbers_of_the_example_are_answered_within_the_bound_that_check_tells(self):
+    def test_04_a_get_and_posts_held_with_the_numbers_of_the_example_are_answered_within_the_bound_that_check_tells(self):
         shown = json.loads(run(BINARY, "sleep", "check", "--output", "json", cwd=ROOT).stdout)
         longest = shown["tenants"][0]["longest_seconds"]
         with Cluster(*files(), start=12) as made:
@@ -257,7 +294,7 @@ class Wake(unittest.TestCase):
             self.assertLess(slowest, longest)
             print(f"held for {slowest:.1f} s at most, the bound is {longest} s")
 
-    def test_03_probes_neither_wake_nor_keep_awake_use_does_and_a_quiet_backend_sleeps(self):
+    def test_05_probes_neither_wake_nor_keep_awake_use_does_and_a_quiet_backend_sleeps(self):
         with Cluster(*quick(), start=1) as made:
             threading.Thread(target=made.scale, args=[2], daemon=True).start()
             over = threading.Event()
@@ -289,7 +326,7 @@ class Wake(unittest.TestCase):
             over.set()
             watching.join()
 
-    def test_04_who_gives_up_soon_after_he_was_seen_has_woken_it(self):
+    def test_06_who_gives_up_soon_after_he_was_seen_has_woken_it(self):
         with Cluster(*quick(), start=1) as made:
             with socket.create_connection(("127.0.0.1", made.edge)) as client:
                 client.sendall(f"GET / HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode())
@@ -299,7 +336,7 @@ class Wake(unittest.TestCase):
             threading.Thread(target=made.scale, args=[1], daemon=True).start()
             until("it is woken", lambda: made.replicas == 1, 4)
 
-    def test_05_an_edge_that_cannot_be_scraped_is_no_quiet_one(self):
+    def test_07_an_edge_that_cannot_be_scraped_is_no_quiet_one(self):
         with Cluster(*quick(), start=1) as made:
             self.assertEqual(made.metric(), 0)
             made.processes[0].terminate()

@@ -1,9 +1,10 @@
 //! What may stand behind `handover sleep`. The doc comments are the help.
 
 use super::CheckFormat;
-use crate::fleet::model::Mode;
+use crate::fleet::model::{Mode, parse_duration};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SleepArgs {
@@ -62,6 +63,27 @@ fn mode(text: &str) -> Result<Mode, String> {
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TenantCheckArgs {
+    /// Check these instead of tenants: HPAs and workloads, Caddyfiles or Caddy's JSON, configurations and rules of Prometheus, of prometheus-adapter
+    #[arg(value_name = "FILE", conflicts_with_all = ["tenants", "mode"])]
+    pub(in crate::cli) files: Vec<PathBuf>,
+    /// With files: the p99 of the pod's start
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "files")]
+    pub(in crate::cli) start: Option<Duration>,
+    /// With files: how long the balancer in front waits (else 60s, an ALB's own)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "files")]
+    pub(in crate::cli) balancer: Option<Duration>,
+    /// With files: how long the least patient client waits (else 60s, MCP's TypeScript SDK)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "files")]
+    pub(in crate::cli) patience: Option<Duration>,
+    /// With files: how long the name service remembers that a name is missing (else 30s, CoreDNS' own)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "files")]
+    pub(in crate::cli) missing_name: Option<Duration>,
+    /// With files: how many requests a second monitoring makes of the host, as the edge counts them
+    #[arg(long, value_name = "RATE", requires = "files")]
+    pub(in crate::cli) probes: Option<f64>,
+    /// With files: the caddy that turns a Caddyfile into JSON (else the one of the PATH)
+    #[arg(long, value_name = "PROGRAM", requires = "files")]
+    pub(in crate::cli) caddy: Option<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) tenants: TenantsArgs,
     /// For whoever shows files with remarks, instead of text

@@ -1,7 +1,8 @@
-//! `handover sleep check`: whether the numbers of tenants on Kubernetes fit together.
+//! `handover sleep check`: whether the numbers of tenants on Kubernetes, or of somebody's own files, fit together.
 
 use super::super::args::{CheckFormat, TenantCheckArgs, TenantsArgs};
 use super::super::finish;
+use super::files;
 use crate::config::{LoadedTenants, Place, load_tenants};
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{Mode, show_duration};
@@ -12,6 +13,15 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub(super) fn run(args: &TenantCheckArgs, reporter: &Reporter) -> u8 {
+    if !args.files.is_empty() {
+        return match files::read(args) {
+            Ok(read) => {
+                let place = |key: &str| read.place(key);
+                tell(args.format, reporter, &Checked::new(read.wakes.clone(), read.faults.clone(), place))
+            }
+            Err(problem) => finish::refused(reporter, &problem),
+        };
+    }
     let loaded = match load(&args.tenants) {
         Ok(loaded) => loaded,
         Err(problem) => return finish::refused(reporter, &problem),
@@ -126,7 +136,7 @@ fn between(wakes: &[Wake]) -> String {
         ));
     }
     if wakes.is_empty() {
-        out.push_str("\nno tenant may sleep\n");
+        out.push_str("\nnobody here goes to zero\n");
     }
     out
 }

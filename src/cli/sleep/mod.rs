@@ -1,6 +1,7 @@
 //! `handover sleep`: backends that may sleep, on servers and on Kubernetes.
 
 mod check;
+mod files;
 mod render;
 mod server;
 

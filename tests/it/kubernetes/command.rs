@@ -172,6 +172,34 @@ fn a_render_warns_of_what_check_refuses_and_of_what_is_left_of_a_tenant_that_is_
 }
 
 #[test]
+fn the_page_names_every_fault() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/kubernetes.md")).expect("read");
+    let mut names = std::collections::BTreeSet::new();
+    let mut folders = vec![root.join("src/kubernetes")];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("text");
+            let text = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+            let id = |word: &str| {
+                let known =
+                    ["caddy-", "cluster-", "hpa-", "spec-", "prometheus-", "signal-", "adapter-", "no-inactive"];
+                let plain = word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+                (plain && known.iter().any(|start| word.starts_with(start))).then(|| word.to_owned())
+            };
+            names.extend(text.split('"').filter_map(id));
+        }
+    }
+    assert!(names.len() >= 22, "{names:?}");
+    let missing: Vec<&String> = names.iter().filter(|name| !page.contains(&format!("| `{name}` |"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
 fn the_page_names_every_alarm_that_is_rendered() {
     let dir = folder(DEFAULTS, &[("example", EXAMPLE)]);
     assert!(run(dir.path(), &["render", "--out", "out"]).status.success());

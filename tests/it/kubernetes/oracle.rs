@@ -81,7 +81,9 @@ pub fn waits(
             }
         }
         Mode::K1 => {
-            let (mut scrape, mut evaluate, mut sync) = (after(at.scrape, it.scrape), at.evaluate, at.sync);
+            let raw = it.evaluate == 0;
+            let first = if raw { Time::MAX } else { at.evaluate };
+            let (mut scrape, mut evaluate, mut sync) = (after(at.scrape, it.scrape), first, at.sync);
             let (mut seen, mut recorded): (VecDeque<(Time, i64)>, i64) = (VecDeque::new(), 0);
             let mut samples: Vec<(Time, i64)> = Vec::new();
             loop {
@@ -91,6 +93,9 @@ pub fn waits(
                     return None;
                 }
                 if now == sync {
+                    if raw {
+                        recorded = samples.last().map_or(0, |(_, value)| *value);
+                    }
                     hpa.sync(now + at.question, &mut workload, Some(recorded));
                     if workload.replicas > 0 {
                         break now + at.question;

@@ -42,6 +42,34 @@ impl Setting {
     }
 }
 
+/// What was told: scraped every 15 s, no recording rules, a pod that starts in 12 s, one try a second.
+pub fn story() -> Setting {
+    let second = 1000;
+    Setting {
+        scrape: 15 * second,
+        timeout: second,
+        evaluate: 0,
+        window: 120 * second,
+        sync: 15 * second,
+        query: second,
+        start: 12 * second,
+        hold: 90 * second,
+        after: 1800 * second,
+        balancer: 60 * second,
+        patience: 60 * second,
+        latch: 30 * second,
+        shown: 30 * second,
+        probes: Vec::new(),
+        edge: (second, second),
+        gateway: (100, second),
+    }
+}
+
+/// The tenant of the repository.
+pub fn example() -> Setting {
+    Setting { scrape: 5000, evaluate: 5000, hold: 55_000, ..story() }
+}
+
 /// Choices from a seed.
 pub struct Dice(u64);
 
@@ -70,7 +98,7 @@ impl Dice {
         let question = if mode == Mode::K1 { it.query } else { 1000 };
         Moments {
             scrape: self.between(1, it.scrape),
-            evaluate: self.below(it.evaluate),
+            evaluate: self.below(it.evaluate.max(1)),
             sync: self.between(1, it.sync),
             retry: self.below(it.retry(mode)),
             slow: self.between(0, it.timeout),
