@@ -12,7 +12,8 @@ use super::url::Url;
 use super::view::{Said, View};
 use super::{from_sources, overlay, read, read_overlay};
 use crate::fleet::model::{
-    Backend, CertificateFiles, ClientClass, GatewaySpec, HealthPath, HostName, HostSpec, Network, Traits,
+    Backend, CertificateFiles, ClientClass, ExternalMetrics, GatewaySpec, HealthPath, HostName, HostSpec, Network,
+    Traits,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -175,7 +176,8 @@ fn listening(view: View<'_>, problems: &mut Vec<Problem>) {
         problems.push(Problem::new(place, text).label("no effect").hint("take it out"));
     }
     let mut seen: Vec<Said<'_>> = Vec::new();
-    for said in plain.into_iter().chain(tls).chain(view.said("metrics")) {
+    let external = view.sub("external_metrics").said("listen");
+    for said in plain.into_iter().chain(tls).chain(view.said("metrics")).chain(external) {
         match seen.iter().find(|first| first.text.parse::<SocketAddr>() == said.text.parse::<SocketAddr>()) {
             Some(first) => problems.push(
                 Problem::new(said.place, format!("two listeners at `{}`", said.text))
@@ -215,6 +217,10 @@ pub(super) fn build(view: View<'_>, root: Option<View<'_>>) -> Option<GatewaySpe
         listen_tls: addresses(view, "listen_tls")?,
         certificates: view.subs("certificate").into_iter().map(certificate).collect::<Option<_>>()?,
         metrics: view.text("metrics")?.parse().ok()?,
+        external_metrics: match view.has("external_metrics") {
+            true => Some(external_metrics(view.sub("external_metrics"))?),
+            false => None,
+        },
         trusted_proxies: networks(view, "trusted_proxies")?,
         held: view.number("held")?,
         connections: view.number("connections")?,
@@ -246,6 +252,15 @@ fn networks(view: View<'_>, name: &str) -> Option<Vec<Network>> {
 
 fn certificate(view: View<'_>) -> Option<CertificateFiles> {
     Some(CertificateFiles { cert: view.text("cert")?, key: view.text("key")? })
+}
+
+fn external_metrics(view: View<'_>) -> Option<ExternalMetrics> {
+    Some(ExternalMetrics {
+        listen: view.text("listen")?.parse().ok()?,
+        certificate: certificate(view)?,
+        client_ca: view.text("client_ca")?,
+        latch: view.duration("latch")?,
+    })
 }
 
 fn host(view: View<'_>) -> Option<HostSpec> {

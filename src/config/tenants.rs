@@ -222,6 +222,9 @@ fn build(root: View<'_>) -> Option<Shared> {
             max_age: adapter.duration("max_age")?,
         },
         waker: WakerSpec {
+            image: waker.text("image"),
+            namespace: waker.text("namespace")?,
+            trusted_proxies: networks(waker, "trusted_proxies")?,
             interval: waker.duration("interval")?,
             connect: waker.duration("connect")?,
             latch: waker.duration("latch")?,

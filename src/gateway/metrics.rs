@@ -216,6 +216,16 @@ impl HostMetrics {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    fn in_flight(&self) -> i64 {
+        self.held.get() + self.active.get() + self.tunnels.get()
+    }
+
+    /// Ended ones; who was refused at the door needs no backend.
+    fn let_in(&self) -> u64 {
+        let all = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Refused);
+        all.map(|outcome| self.outcomes[outcome as usize].load(Ordering::Relaxed)).sum()
+    }
+
     pub(super) fn probe(&self) {
         self.probes.fetch_add(1, Ordering::Relaxed);
     }
@@ -267,10 +277,16 @@ impl Metrics {
         self.reloads[usize::from(!taken)].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Of every host that was ever configured: its name, what is under way, and how many requests it has had that were let in.
+    pub(super) fn use_of_hosts(&self) -> Vec<(String, i64, u64)> {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.iter().map(|host| (host.name.clone(), host.in_flight(), host.let_in())).collect()
+    }
+
     /// How many requests are under way in any way.
     pub(super) fn under_way(&self) -> i64 {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.iter().map(|host| host.held.get() + host.active.get() + host.tunnels.get()).sum()
+        hosts.iter().map(|host| host.in_flight()).sum()
     }
 
     /// The page that Prometheus reads.
@@ -311,7 +327,7 @@ impl HostMetrics {
     fn write(&self, name: &str, short: &str, page: &mut String) {
         let host = &self.name;
         let value = match short {
-            "in_flight" => self.held.get() + self.active.get() + self.tunnels.get(),
+            "in_flight" => self.in_flight(),
             "held" => self.held.get(),
             "active" => self.active.get(),
             "tunnels" => self.tunnels.get(),

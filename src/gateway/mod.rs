@@ -12,6 +12,7 @@ mod back;
 mod deadline;
 mod ends;
 mod exchange;
+mod external;
 mod fields;
 mod front;
 mod gate;

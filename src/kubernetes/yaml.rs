@@ -69,7 +69,8 @@ fn entry(key: &str, value: &Yaml, depth: usize, out: &mut String) {
         Yaml::List(items) if !items.is_empty() => writeln!(out, "{indent}{key}:"),
         Yaml::Text(lines) if lines.contains('\n') => {
             let inner = "  ".repeat(depth + 1);
-            let lines: String = lines.lines().map(|line| format!("{inner}{line}\n")).collect();
+            let lines: String =
+                lines.lines().map(|line| format!("{inner}{line}").trim_end().to_owned() + "\n").collect();
             return out.push_str(&format!("{indent}{key}: |-\n{lines}"));
         }
         other => return out.push_str(&format!("{indent}{key}: {}\n", plain(other))),

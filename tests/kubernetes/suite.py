@@ -126,6 +126,7 @@ class Cluster:
             process.wait(20)
         if self.pod:
             self.pod.shutdown()
+            self.pod.server_close()
         self.log.close()
         shutil.rmtree(self.work)
 

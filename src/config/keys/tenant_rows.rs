@@ -49,7 +49,10 @@ pub(super) const TENANT_ROWS: &[Key] = &[
     key("tenants.adapter", "relist", SOME_TIME, Default("\"30s\""), "\"30s\"", "`--metrics-relist-interval`: how often it looks which metrics there are."),
     key("tenants.adapter", "max_age", SOME_TIME, Default("\"1m\""), "\"1m\"", "`--metrics-max-age`: for how long it remembers one that is gone."),
 
-    key("tenants.gateway", "interval", SOME_TIME, Default("\"100ms\""), "\"100ms\"", "Between two looks whether a backend accepts."),
+    key("tenants.gateway", "image", Kind::Text(Form::Line), Optional, "\"registry.example.org/handover:0.1.0\"", "The image with `handover` as its entry point; needed to render a mode with the gateway."),
+    key("tenants.gateway", "namespace", LABEL, Default("\"handover\""), "\"handover\"", "Where it runs."),
+    key("tenants.gateway", "trusted_proxies", NETWORKS, Default("[]"), "[\"10.0.0.0/16\"]", "Only through these is a client's address read from a header."),
+    key("tenants.gateway", "interval", Kind::Duration { min: 25, max: 100 }, Default("\"100ms\""), "\"100ms\"", "Between two looks whether a backend accepts."),
     key("tenants.gateway", "connect", SOME_TIME, Default("\"1s\""), "\"1s\"", "How long one look waits for a connection."),
     key("tenants.gateway", "latch", SOME_TIME, Default("\"30s\""), "\"30s\"", "For how long the HPA is shown a request that is over."),
 

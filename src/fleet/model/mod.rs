@@ -10,7 +10,8 @@ mod tenant;
 
 pub use duration::{DurationError, parse_duration, show_duration};
 pub use gateway::{
-    Backend, CertificateFiles, ClientClass, GatewaySpec, HealthPath, HostName, HostSpec, Network, NoHost, Traits,
+    Backend, CertificateFiles, ClientClass, ExternalMetrics, GatewaySpec, HealthPath, HostName, HostSpec, Network,
+    NoHost, Traits,
 };
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{

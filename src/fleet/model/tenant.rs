@@ -132,6 +132,12 @@ pub struct AdapterSpec {
 /// `[gateway]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WakerSpec {
+    /// What its pods run.
+    pub image: Option<String>,
+    /// Where they run.
+    pub namespace: String,
+    /// Through whom alone a client's address is read from a header.
+    pub trusted_proxies: Vec<Network>,
     /// Between two looks.
     pub interval: Duration,
     /// How long a look waits.

@@ -2,7 +2,7 @@
 
 use super::super::yaml::{self, Yaml, map, text};
 use super::{JOB, MAY_SLEEP, WAKE_HOST, WRITTEN, time, wake_host};
-use crate::fleet::model::{Shared, Tenant, Tenants, WorkloadKind};
+use crate::fleet::model::{Mode, Shared, Tenant, Tenants, WorkloadKind};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ struct Alert {
 }
 
 /// The file of all of them.
-pub(super) fn rules(tenants: &Tenants) -> String {
+pub(super) fn rules(tenants: &Tenants, mode: Mode) -> String {
     let mut rules = Vec::new();
     for tenant in &tenants.tenants {
-        rules.extend(of_tenant(&tenants.shared, tenant).into_iter().map(|alert| rule(alert, Some(tenant))));
+        rules.extend(of_tenant(&tenants.shared, tenant, mode).into_iter().map(|alert| rule(alert, Some(tenant))));
     }
-    rules.push(rule(unseen(&tenants.shared), None));
+    rules.push(rule(unseen(&tenants.shared, mode), None));
     rules.push(rule(without_pod(&tenants.tenants), None));
     let group = map([("name", text("handover-sleep")), ("rules", Yaml::List(rules))]);
     let comment = format!("{WRITTEN}\nThey need kube-state-metrics; docs/kubernetes.md says what to do about each.");
@@ -47,7 +47,7 @@ fn rule(alert: Alert, tenant: Option<&Tenant>) -> Yaml {
     ])
 }
 
-fn of_tenant(shared: &Shared, tenant: &Tenant) -> Vec<Alert> {
+fn of_tenant(shared: &Shared, tenant: &Tenant, mode: Mode) -> Vec<Alert> {
     let (name, workload) = (&tenant.name, &tenant.workload);
     let own = |series: &str, label: &str, more: &str| {
         format!("{series}{{namespace=\"{}\",{label}=\"{}\"{more}}}", tenant.namespace, workload.name)
@@ -60,7 +60,13 @@ fn of_tenant(shared: &Shared, tenant: &Tenant) -> Vec<Alert> {
         WorkloadKind::StatefulSet => ("kube_statefulset_status_replicas_ready", "kube_statefulset_replicas"),
     };
     let kind = workload.kind.word();
-    let held = format!("caddy_http_requests_in_flight{{job=\"{JOB}\",{WAKE_HOST}=\"{}\"}}", wake_host(tenant));
+    let held = match mode {
+        Mode::K1 => format!("caddy_http_requests_in_flight{{job=\"{JOB}\",{WAKE_HOST}=\"{}\"}}", wake_host(tenant)),
+        _ => {
+            let host = tenant.hosts.first().map(ToString::to_string).unwrap_or_default();
+            format!("handover_gateway_held{{job=\"{JOB}\",host=\"{host}\"}}")
+        }
+    };
     let page = |name, expr, lasts, summary: String, description: &str| Alert {
         name,
         expr,
@@ -108,14 +114,18 @@ fn of_tenant(shared: &Shared, tenant: &Tenant) -> Vec<Alert> {
     ]
 }
 
-fn unseen(shared: &Shared) -> Alert {
+fn unseen(shared: &Shared, mode: Mode) -> Alert {
     Alert {
         name: "BackendEdgeUnseen",
         expr: format!("min(up{{job=\"{JOB}\"}}) == 0\nor\nabsent(up{{job=\"{JOB}\"}})"),
         lasts: shared.edge.restart.saturating_mul(2),
         severity: "page",
         summary: "an edge cannot be scraped".to_owned(),
-        description: "What it holds wakes nobody. While none can be scraped, HPAs keep what they have.".to_owned(),
+        description: match mode {
+            Mode::K1 => "What it holds wakes nobody. While none can be scraped, HPAs keep what they have.",
+            _ => "If it is away, nobody is served and HPAs keep what they have.",
+        }
+        .to_owned(),
     }
 }
 

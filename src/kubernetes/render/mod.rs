@@ -4,12 +4,12 @@
 
 mod alerts;
 mod caddy;
+mod gateway;
 mod hpa;
 mod prometheus;
 
 use super::yaml::Yaml;
 use crate::fleet::model::{HostName, Mode, Tenant, Tenants};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,6 +36,12 @@ pub enum NotRendered {
     /// A mode that only some of the files can be written for.
     #[error("mode {0} cannot be rendered")]
     NoMode(&'static str),
+    /// Nobody said what the gateway's pods run.
+    #[error("`gateway.image` is missing in defaults.toml")]
+    NoImage,
+    /// A backend whose certificate the gateway would have to verify.
+    #[error("the backend of tenant `{0}` speaks TLS: the gateway verifies certificates, and does not know whose")]
+    NoAuthority(String),
 }
 
 /// Every file by its path. `names` leaves out the own manifests of all others; what tenants share is always whole.
@@ -46,16 +52,17 @@ pub fn render(tenants: &Tenants, mode: Mode, names: &[String]) -> Result<BTreeMa
     if let Some(name) = names.iter().find(|name| !tenants.tenants.iter().any(|tenant| tenant.name == **name)) {
         return Err(NotRendered::NoTenant(name.clone()));
     }
-    if mode != Mode::K1 {
-        return Err(NotRendered::NoMode(mode.word()));
-    }
-    let mut files = BTreeMap::from([
-        ("caddy/Caddyfile".to_owned(), caddy::file(tenants)),
-        ("prometheus/scrape.yaml".to_owned(), prometheus::scrape(tenants)),
-        ("prometheus/wake.rules.yaml".to_owned(), prometheus::rules(tenants)),
-        ("prometheus/alerts.rules.yaml".to_owned(), alerts::rules(tenants)),
-        ("adapter/config.yaml".to_owned(), prometheus::adapter(tenants)),
-    ]);
+    let mut files = match mode {
+        Mode::K1 => BTreeMap::from([
+            ("caddy/Caddyfile".to_owned(), caddy::file(tenants)),
+            ("adapter/config.yaml".to_owned(), prometheus::adapter(tenants)),
+        ]),
+        Mode::K2 => BTreeMap::from([("gateway/manifests.yaml".to_owned(), gateway::manifests(tenants)?)]),
+        Mode::K2Plus | Mode::K3 => return Err(NotRendered::NoMode(mode.word())),
+    };
+    files.insert("prometheus/scrape.yaml".to_owned(), prometheus::scrape(tenants, mode));
+    files.insert("prometheus/wake.rules.yaml".to_owned(), prometheus::rules(tenants, mode));
+    files.insert("prometheus/alerts.rules.yaml".to_owned(), alerts::rules(tenants, mode));
     let chosen = |tenant: &&Tenant| names.is_empty() || names.contains(&tenant.name);
     for tenant in tenants.tenants.iter().filter(chosen) {
         files.insert(format!("{}/hpa.yaml", tenant.name), hpa::manifest(tenant));
@@ -63,22 +70,10 @@ pub fn render(tenants: &Tenants, mode: Mode, names: &[String]) -> Result<BTreeMa
     Ok(files)
 }
 
-/// The value of the label, which Kubernetes takes in a selector: the first host as it is, or a digest of it where it is longer than 63
-/// letters or has others than `[a-z0-9.-]` in it.
+/// The value of the label that names a tenant: its first host's.
 #[must_use]
 pub fn wake_host(tenant: &Tenant) -> String {
-    tenant.hosts.first().map(label).unwrap_or_default()
-}
-
-fn label(host: &HostName) -> String {
-    let text = host.as_str();
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    if text.len() <= 63 && text.chars().all(plain) && ends(text.chars().next()) && ends(text.chars().last()) {
-        return text.to_owned();
-    }
-    let digest: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("host-{digest}")
+    tenant.hosts.first().map(HostName::label).unwrap_or_default()
 }
 
 /// As Prometheus and Caddy read it: whole units, the largest first.
@@ -102,18 +97,6 @@ fn labels(tenant: &Tenant) -> Yaml {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_that_kubernetes_takes_stays_and_any_other_becomes_a_digest() {
-        let of = |text: &str| label(&HostName::parse(text).expect("a host"));
-        assert_eq!(of("CMS.example.org:8443"), "cms.example.org");
-        assert_eq!(of("bücher.example"), "xn--bcher-kva.example");
-        for text in ["[2001:db8::1]", "_x.example", &format!("{}.{}.org", "a".repeat(40), "b".repeat(40))] {
-            let label = of(text);
-            assert!(label.starts_with("host-") && label.len() <= 63, "{text}: {label}");
-        }
-        assert_ne!(of("_x.example"), of("_y.example"));
-    }
 
     #[test]
     fn times_are_written_in_whole_units() {

@@ -2,11 +2,29 @@
 
 use super::super::yaml::{self, Yaml, map, text, texts};
 use super::{ANCHOR, JOB, MAY_SLEEP, METRIC, SIGNAL, WAKE_HOST, WRITTEN, time, wake_host};
-use crate::fleet::model::{PrometheusSpec, Tenant, Tenants};
+use crate::fleet::model::{Mode, PrometheusSpec, Tenant, Tenants};
 
 /// The scrape job, for `scrape_config_files`.
-pub(super) fn scrape(tenants: &Tenants) -> String {
-    let (edge, it) = (&tenants.shared.edge, &tenants.shared.prometheus);
+pub(super) fn scrape(tenants: &Tenants, mode: Mode) -> String {
+    let it = &tenants.shared.prometheus;
+    let mut job = vec![
+        ("job_name", text(JOB)),
+        ("scrape_interval", text(time(it.scrape))),
+        ("scrape_timeout", text(time(it.timeout))),
+    ];
+    let targets = |all: Yaml| ("static_configs", Yaml::List(vec![map([("targets", all)])]));
+    match mode {
+        Mode::K1 => {
+            job.push(targets(texts(tenants.shared.edge.metrics.clone())));
+            job.push(("metric_relabel_configs", Yaml::List(relabels(tenants))));
+        }
+        // It names hosts as they are configured, and no others.
+        _ => job.push(targets(texts([super::gateway::metrics(tenants)]))),
+    }
+    yaml::file(WRITTEN, &[map([("scrape_configs", Yaml::List(vec![Yaml::Map(job)]))])])
+}
+
+fn relabels(tenants: &Tenants) -> Vec<Yaml> {
     let mut relabel: Vec<Yaml> = tenants
         .tenants
         .iter()
@@ -18,14 +36,7 @@ pub(super) fn scrape(tenants: &Tenants) -> String {
         ("regex", text("caddy_http_.*;")),
         ("action", text("drop")),
     ]));
-    let job = map([
-        ("job_name", text(JOB)),
-        ("scrape_interval", text(time(it.scrape))),
-        ("scrape_timeout", text(time(it.timeout))),
-        ("static_configs", Yaml::List(vec![map([("targets", texts(edge.metrics.clone()))])])),
-        ("metric_relabel_configs", Yaml::List(relabel)),
-    ]);
-    yaml::file(WRITTEN, &[map([("scrape_configs", Yaml::List(vec![job]))])])
+    relabel
 }
 
 /// One host, with any port or none: every host of a tenant is called by its first.
@@ -41,10 +52,10 @@ fn wakes(tenant: &Tenant, host: &str) -> Yaml {
 }
 
 /// The recording rules.
-pub(super) fn rules(tenants: &Tenants) -> String {
+pub(super) fn rules(tenants: &Tenants, mode: Mode) -> String {
     let it = &tenants.shared.prometheus;
     let mut rules = Vec::new();
-    for tenant in &tenants.tenants {
+    for tenant in tenants.tenants.iter().filter(|_| mode == Mode::K1) {
         let host = || Yaml::Named(vec![(WAKE_HOST.to_owned(), text(wake_host(tenant)))]);
         rules.push(map([("record", text(ANCHOR)), ("expr", text("vector(1)")), ("labels", host())]));
         rules.push(map([("record", text(SIGNAL)), ("expr", text(signal(tenant, it))), ("labels", host())]));
@@ -56,10 +67,17 @@ pub(super) fn rules(tenants: &Tenants) -> String {
     }
     let group =
         map([("name", text("handover-wake")), ("interval", text(time(it.evaluate))), ("rules", Yaml::List(rules))]);
-    let comment = format!(
-        "{WRITTEN}\n{SIGNAL}: requests under way, and the rate above what probes make. Nothing while no edge is scraped, so that a blind\nPrometheus is no quiet one. {ANCHOR}: always there, so that the adapter never forgets the metric's name."
-    );
+    let comment = match mode {
+        Mode::K1 => signal_comment(),
+        _ => WRITTEN.to_owned(),
+    };
     yaml::file(&comment, &[map([("groups", Yaml::List(vec![group]))])])
+}
+
+fn signal_comment() -> String {
+    format!(
+        "{WRITTEN}\n{SIGNAL}: requests under way, and the rate above what probes make. Nothing while no edge is scraped, so that a blind\nPrometheus is no quiet one. {ANCHOR}: always there, so that the adapter never forgets the metric's name."
+    )
 }
 
 fn signal(tenant: &Tenant, it: &PrometheusSpec) -> String {

@@ -143,6 +143,52 @@ fn what_is_rendered_is_the_same_each_time_and_sets_no_replicas() {
 }
 
 #[test]
+fn with_the_gateway_as_the_metric_its_objects_are_rendered_and_its_configuration_is_one() {
+    let image = DEFAULTS.replace("[cluster]", "[gateway]\nimage = \"registry.example.org/handover:1\"\n\n[cluster]");
+    let dir = folder(&image, &[("example", EXAMPLE)]);
+    let output = run(dir.path(), &["render", "--mode", "k2", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let files = rendered(dir.path());
+    assert!(!files.contains_key("caddy/Caddyfile") && !files.contains_key("adapter/config.yaml"));
+    let manifests = &files["gateway/manifests.yaml"];
+    assert!(!manifests.contains("replicas:"), "somebody's replicas would be reset");
+    assert!(
+        files["prometheus/alerts.rules.yaml"]
+            .contains("handover_gateway_held{job=\"handover-edge\",host=\"cms.example.org\"}")
+    );
+    let inside =
+        manifests.split("gateway.toml: |-\n").nth(1).and_then(|rest| rest.split("---").next()).expect("a file");
+    let inside: String = inside.lines().map(|line| format!("{}\n", line.trim_start())).collect();
+    // Its certificates are not here, which is the only thing that is wrong with it.
+    std::fs::write(dir.path().join("gateway.toml"), inside).expect("written");
+    let checked = Command::new(env!("CARGO_BIN_EXE_handover"))
+        .args(["gateway", "--check", "-c", "gateway.toml"])
+        .current_dir(dir.path())
+        .output()
+        .expect("it runs");
+    let said = text(&checked);
+    assert!(said.contains("gateway.external_metrics: /etc/handover/front-proxy/ca.crt: No such file"), "{said}");
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
+fn what_a_mode_cannot_do_is_said_with_the_way_out() {
+    let image = DEFAULTS.replace("[cluster]", "[gateway]\nimage = \"i\"\n\n[cluster]");
+    for (defaults, tenant, mode, expected) in [
+        (DEFAULTS, EXAMPLE.to_owned(), "k2", "`gateway.image` is missing in defaults.toml"),
+        (&image, format!("{EXAMPLE}tls = true\n"), "k2", "the backend of tenant `example` speaks TLS"),
+        (DEFAULTS, EXAMPLE.to_owned(), "k3", "mode k3 cannot be rendered"),
+    ] {
+        let dir = folder(defaults, &[("example", &tenant)]);
+        let output = run(dir.path(), &["render", "--mode", mode, "--out", "out"]);
+        let shown = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{shown}");
+        assert!(shown.contains(expected) && shown.contains("hint: "), "{shown}");
+        assert!(!dir.path().join("out").exists(), "nothing was written");
+    }
+}
+
+#[test]
 fn taking_sleep_back_leaves_the_hpa_with_one_pod_at_least() {
     let dir = folder(DEFAULTS, &[("example", &EXAMPLE.replace("sleep     = true", "sleep     = false"))]);
     assert!(run(dir.path(), &["render", "--out", "out"]).status.success());

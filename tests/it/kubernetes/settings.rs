@@ -130,7 +130,7 @@ pub fn drawn(seed: u64) -> (Setting, Tenants) {
         shown: seconds(10, 70),
         probes: Vec::new(),
         edge: (seconds(1, 2), seconds(1, 3)),
-        gateway: (seconds(1, 10) / 10, seconds(1, 2)),
+        gateway: (25 * seconds(1, 4) / 1000, seconds(1, 2)),
     };
     it.probes = (0..dice.below(3)).map(|_| dice.between(5, 90) * 1000).collect();
     // Half of the holds are such that clients outwait them.
