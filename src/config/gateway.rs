@@ -12,8 +12,8 @@ use super::url::Url;
 use super::view::{Said, View};
 use super::{from_sources, overlay, read, read_overlay};
 use crate::fleet::model::{
-    Backend, CertificateFiles, ClientClass, ExternalMetrics, GatewaySpec, HealthPath, HostName, HostSpec, Network,
-    Traits,
+    Backend, CertificateFiles, ClientClass, ClusterWorkload, ExternalMetrics, GatewaySpec, HealthPath, HostName,
+    HostSpec, Network, Traits,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -129,6 +129,7 @@ pub(super) fn check(view: View<'_>, problems: &mut Vec<Problem>) {
             problems.push(Problem::new(ca.place, text).label("no effect").hint("take it out, or write https://"));
         }
         traits(&host.subs("class"), "gateway.host.class", problems);
+        workload(view, *host, problems);
     }
     traits(&view.subs("probe"), "gateway.probe", problems);
     let mut paths: Vec<Said<'_>> = Vec::new();
@@ -144,6 +145,19 @@ pub(super) fn check(view: View<'_>, problems: &mut Vec<Problem>) {
             ),
             None => paths.push(said),
         }
+    }
+}
+
+/// Somebody has to put to sleep what is woken, and to see that it is wanted.
+fn workload(view: View<'_>, host: View<'_>, problems: &mut Vec<Problem>) {
+    let Some(said) = host.said("workload") else { return };
+    if host.has("sleep") {
+        let text = "a host sleeps by `sleep` on a server or by `workload` in a cluster";
+        problems.push(Problem::new(said.place, text).label("both").hint("take one of them out"));
+    }
+    if !view.has("external_metrics") {
+        let text = "`gateway.host.workload` needs `gateway.external_metrics`: its HPA would stop what was just started";
+        problems.push(Problem::new(said.place, text).hint("add a table `[gateway.external_metrics]`"));
     }
 }
 
@@ -287,6 +301,7 @@ fn host(view: View<'_>) -> Option<HostSpec> {
         waiting_page: view.text("waiting_page"),
         classes: view.subs("class").into_iter().map(class).collect::<Option<_>>()?,
         sleep: if view.has("sleep") { Some(sleep::build(view.sub("sleep"))?) } else { None },
+        workload: view.text("workload").and_then(|text| ClusterWorkload::parse(&text)),
     })
 }
 

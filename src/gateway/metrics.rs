@@ -205,6 +205,8 @@ pub(super) struct HostMetrics {
     /// 1 while the backend is known to be absent.
     pub(super) absent: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
+    /// Wakes through the cluster's API: those that came about, and calls that failed.
+    scaled: [AtomicU64; 2],
     pub(super) took: Histogram,
     pub(super) waited: Histogram,
     /// Where its backend may sleep.
@@ -214,6 +216,10 @@ pub(super) struct HostMetrics {
 impl HostMetrics {
     pub(super) fn outcome(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn scaled(&self, well: bool) {
+        self.scaled[usize::from(!well)].fetch_add(1, Ordering::Relaxed);
     }
 
     fn in_flight(&self) -> i64 {
@@ -257,6 +263,7 @@ impl Metrics {
             probes: AtomicU64::new(0),
             absent: AtomicU64::new(0),
             outcomes: Default::default(),
+            scaled: Default::default(),
             took: Histogram::default(),
             waited: Histogram::default(),
             sleep: Mutex::new(None),
@@ -335,6 +342,13 @@ impl HostMetrics {
             "probes_total" => i64::try_from(self.probes.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
             "request_seconds" => return self.took.write(name, host, page),
             "held_seconds" => return self.waited.write(name, host, page),
+            "scaled_total" => {
+                for (word, count) in ["well", "failed"].iter().zip(&self.scaled) {
+                    let _ =
+                        writeln!(page, "{name}{{host=\"{host}\",result=\"{word}\"}} {}", count.load(Ordering::Relaxed));
+                }
+                return;
+            }
             "requests_total" => {
                 for outcome in Outcome::ALL {
                     let count = self.outcomes[outcome as usize].load(Ordering::Relaxed);

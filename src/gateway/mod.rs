@@ -9,6 +9,7 @@
 
 mod answer;
 mod back;
+mod cluster;
 mod deadline;
 mod ends;
 mod exchange;

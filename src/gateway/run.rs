@@ -1,6 +1,7 @@
 //! A gateway from its start to its end: nothing is bound before everything was read, nothing is let go before somebody else has
 //! it.
 
+use super::cluster;
 use super::external;
 use super::listen::{self, Listener, Predecessor, Purpose};
 use super::reload::{self, Files};
@@ -87,6 +88,7 @@ pub async fn run(start: Start, sink: Arc<dyn Sink>) -> Result<(), Problem> {
     let files = files_for_connections();
     let shared = Arc::new(Shared::new(prepared));
     tokio::spawn(sleep::keep(Arc::clone(&shared), start.lock, Arc::clone(&sink), clock));
+    tokio::spawn(cluster::keep(Arc::clone(&shared), Arc::clone(&sink), clock));
     let (over, ended) = watch::channel(false);
     begin_threads(&spec, &shared, &listeners, files, &ended)?;
     let control =

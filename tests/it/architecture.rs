@@ -121,6 +121,8 @@ fn outside_things_are_named_in_one_place_only() {
         ("quick_xml", "lab/balancer"),
         ("flate2", "measure/access_log"),
         ("bollard", "gateway/sleep/docker"),
+        ("kube", "gateway/cluster"),
+        ("k8s_openapi", "gateway/cluster"),
         ("saphyr_parser", "config/yaml"),
     ];
     let mut wrong = Vec::new();

@@ -30,7 +30,7 @@ fn rendered(args: &TenantRenderArgs, reporter: &Reporter) -> Result<Vec<PathBuf>
         let hint = match error {
             NotRendered::NoTenant(_) => format!("there are {}", all.join(", ")),
             NotRendered::NoMode(_) => {
-                "`--mode k1` and `--mode k2` can; `handover sleep check` knows the numbers of every mode".to_owned()
+                "`--mode k1`, `k2` and `k2+` can; `handover sleep check` knows the numbers of every mode".to_owned()
             }
             NotRendered::NoImage => {
                 "add a line like `image = \"registry.example.org/handover:0.1.0\"` to `[gateway]`".to_owned()

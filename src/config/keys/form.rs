@@ -55,6 +55,8 @@ pub(in crate::config) enum Form {
     Label,
     /// What Kubernetes scales: `deployment/NAME`.
     Workload,
+    /// The same with its namespace: `tenant-example/deployment/NAME`.
+    ClusterWorkload,
     /// Numbers with dots between them.
     Version,
 }
@@ -86,6 +88,7 @@ impl Form {
             Self::Target => "a target: ID or ID:PORT",
             Self::Label => "the name of a Kubernetes object",
             Self::Workload => "a workload: deployment/NAME or statefulset/NAME",
+            Self::ClusterWorkload => "a workload with its namespace: NAMESPACE/deployment/NAME",
             Self::Version => "a version",
         }
     }
@@ -112,6 +115,7 @@ impl Form {
             Self::Backend => r"^https?://[^\s/?#]+/?$",
             Self::Label => "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
             Self::Workload => "^[a-z]+/[a-z0-9.-]+$",
+            Self::ClusterWorkload => "^[a-z0-9-]+/[a-z]+/[a-z0-9.-]+$",
             Self::Version => r"^[0-9]+(\.[0-9]+){1,2}$",
         }
     }
@@ -179,6 +183,10 @@ impl Form {
             },
             Self::Label => label_fault(text),
             Self::Workload => workload_fault(text),
+            Self::ClusterWorkload => match text.split_once('/') {
+                Some((namespace, workload)) => label_fault(namespace).or_else(|| workload_fault(workload)),
+                None => Some("write it as `tenant-example/deployment/app-backend`".to_owned()),
+            },
             Self::Version => fault_if(Version::parse(text).is_none(), "write it as `1.37` or `2.11.7`"),
         }
     }

@@ -62,6 +62,7 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
     key("gateway.host", "reuse", Kind::Duration { min: 0, max: HOUR }, Default("\"4s\""), "\"4s\"", "For how long an idle connection to it is used again; shorter than the backend's own keep-alive."),
     key("gateway.host", "waiting_page", FILE, Optional, "\"/etc/handover/waiting.html\"", "An HTML file that a browser's page load is shown at once, with 503 and a reload, while the backend is absent; anything else waits."),
     key("gateway.host", "sleep", Kind::Table("gateway.host.sleep"), Optional, "{ services = [\"cms\"], after = \"30m\" }", "How its backend sleeps: off while nobody needs it, and started by the first request ([sleep.md](sleep.md)); without it, it never does."),
+    key("gateway.host", "workload", Kind::Text(Form::ClusterWorkload), Optional, "\"tenant-example/deployment/app-backend\"", "In a cluster: what is scaled from zero to one when a request waits for it; its HPA reads `gateway.external_metrics` ([kubernetes.md](kubernetes.md))."),
     key("gateway.host", "class", Kind::Tables("gateway.host.class"), Optional, "[{ user_agent = \"mcp\", hold = \"25s\" }]", "Clients that wait shorter or longer; the first that fits counts."),
 
     key("gateway.host.class", "path", TEXT, Optional, "\"/mcp*\"", "The path, without its query; with a `*` at the end everything below."),

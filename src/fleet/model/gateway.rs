@@ -2,6 +2,7 @@
 //! name and a network.
 
 use super::sleep::{SleepPlace, SleepSpec};
+use super::tenant::ClusterWorkload;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -114,6 +115,8 @@ pub struct HostSpec {
     pub classes: Vec<ClientClass>,
     /// How it sleeps, if it may.
     pub sleep: Option<SleepSpec>,
+    /// What is woken in a cluster.
+    pub workload: Option<ClusterWorkload>,
 }
 
 /// Where a backend listens and what it speaks.

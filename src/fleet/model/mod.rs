@@ -26,6 +26,6 @@ pub use spec::{
     Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };
 pub use tenant::{
-    AdapterSpec, AlarmSpec, ClientSpec, ClusterSpec, EdgeSpec, Mode, Never, ProbeSpec, PrometheusSpec, Shared, Tenant,
-    Tenants, Version, WakerSpec, Workload, WorkloadKind,
+    AdapterSpec, AlarmSpec, ClientSpec, ClusterSpec, ClusterWorkload, EdgeSpec, Mode, Never, ProbeSpec, PrometheusSpec,
+    Shared, Tenant, Tenants, Version, WakerSpec, Workload, WorkloadKind,
 };

@@ -1,6 +1,7 @@
 //! Tenants on Kubernetes as their files describe them, after validation: what they share, and whose backend sleeps how.
 
 use super::gateway::{HostName, Network};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -258,8 +259,35 @@ impl fmt::Display for Workload {
     }
 }
 
+/// A workload with its namespace: `tenant-example/deployment/app-backend`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterWorkload {
+    /// Where it is.
+    pub namespace: String,
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its name.
+    pub name: String,
+}
+
+impl ClusterWorkload {
+    /// Reads it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, rest) = text.split_once('/')?;
+        let Workload { kind, name } = Workload::parse(rest)?;
+        Some(Self { namespace: namespace.to_owned(), kind, name })
+    }
+}
+
+impl fmt::Display for ClusterWorkload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.kind.word(), self.name)
+    }
+}
+
 /// The kinds that have a scale and keep nothing in their pods' names that a wake would change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WorkloadKind {
     /// A Deployment.
     Deployment,

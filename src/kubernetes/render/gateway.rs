@@ -20,19 +20,34 @@ const TO_ANSWER: Duration = Duration::from_secs(30);
 /// For a pod to end after its gateway has ended.
 const TO_END: Duration = Duration::from_secs(10);
 
+/// Whether the gateway wakes by itself what it holds for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wakes {
+    /// It does.
+    Itself,
+    /// Its HPA alone does.
+    ByHpa,
+}
+
+impl From<bool> for Wakes {
+    fn from(itself: bool) -> Self {
+        if itself { Self::Itself } else { Self::ByHpa }
+    }
+}
+
 /// Where Prometheus asks it.
 pub(super) fn metrics(tenants: &Tenants) -> String {
     format!("{NAME}.{}.svc:{}", tenants.shared.waker.namespace, PORTS[1].1)
 }
 
 /// All of its objects.
-pub(super) fn manifests(tenants: &Tenants) -> Result<String, NotRendered> {
+pub(super) fn manifests(tenants: &Tenants, wakes: Wakes) -> Result<String, NotRendered> {
     let waker = &tenants.shared.waker;
     let image = waker.image.as_deref().ok_or(NotRendered::NoImage)?;
     if let Some(tenant) = tenants.tenants.iter().find(|tenant| tenant.tls) {
         return Err(NotRendered::NoAuthority(tenant.name.clone()));
     }
-    let documents = [
+    let mut documents = vec![
         map([
             ("apiVersion", text("v1")),
             ("kind", text("Namespace")),
@@ -43,16 +58,19 @@ pub(super) fn manifests(tenants: &Tenants) -> Result<String, NotRendered> {
             ("apiVersion", text("v1")),
             ("kind", text("ConfigMap")),
             ("metadata", metadata(waker)),
-            ("data", Yaml::Named(vec![("gateway.toml".to_owned(), text(configuration(tenants)))])),
+            ("data", Yaml::Named(vec![("gateway.toml".to_owned(), text(configuration(tenants, wakes)))])),
         ]),
         issuer(waker),
         certificate(waker),
-        deployment(waker, image, stop(tenants)),
+        deployment(waker, image, stop(tenants), wakes),
         service(waker),
         api_service(waker),
         role(),
         binding(),
     ];
+    if wakes == Wakes::Itself {
+        documents.extend(tenants.tenants.iter().flat_map(|tenant| scales(waker, tenant)));
+    }
     let comment = format!(
         "{WRITTEN}\nOne gateway asks for the backends that it holds requests for; of two, the HPA would ask only one at a time."
     );
@@ -76,7 +94,7 @@ fn metadata(waker: &WakerSpec) -> Yaml {
 }
 
 /// `gateway.toml`.
-fn configuration(tenants: &Tenants) -> String {
+fn configuration(tenants: &Tenants, wakes: Wakes) -> String {
     let waker = &tenants.shared.waker;
     let list = |all: Vec<String>| {
         let all: Vec<String> = all.into_iter().map(|one| format!("\"{one}\"")).collect();
@@ -98,7 +116,7 @@ fn configuration(tenants: &Tenants) -> String {
         PORTS[2].1,
         time(waker.latch),
     );
-    tenants.tenants.iter().for_each(|tenant| host(waker, tenant, &list, &mut out));
+    tenants.tenants.iter().for_each(|tenant| host(waker, tenant, wakes, &list, &mut out));
     let paths: BTreeSet<&str> =
         tenants.tenants.iter().flat_map(|tenant| &tenant.probes).map(|probe| probe.path.as_str()).collect();
     for path in paths {
@@ -107,7 +125,7 @@ fn configuration(tenants: &Tenants) -> String {
     out
 }
 
-fn host(waker: &WakerSpec, tenant: &Tenant, list: &impl Fn(Vec<String>) -> String, out: &mut String) {
+fn host(waker: &WakerSpec, tenant: &Tenant, wakes: Wakes, list: &impl Fn(Vec<String>) -> String, out: &mut String) {
     let mut names = tenant.hosts.iter().map(ToString::to_string);
     let _ = write!(
         out,
@@ -121,6 +139,9 @@ fn host(waker: &WakerSpec, tenant: &Tenant, list: &impl Fn(Vec<String>) -> Strin
         time(waker.interval),
         time(waker.connect),
     );
+    if wakes == Wakes::Itself && tenant.sleep {
+        let _ = writeln!(out, "workload = \"{}/{}\"", tenant.namespace, tenant.workload);
+    }
     if let Some(allow) = tenant.allow.as_ref().filter(|allow| !allow.is_empty()) {
         let _ = writeln!(out, "allow = {}", list(allow.iter().map(ToString::to_string).collect()));
     }
@@ -149,7 +170,7 @@ fn certificate(waker: &WakerSpec) -> Yaml {
     ])
 }
 
-fn deployment(waker: &WakerSpec, image: &str, stop: Duration) -> Yaml {
+fn deployment(waker: &WakerSpec, image: &str, stop: Duration, wakes: Wakes) -> Yaml {
     let port = |(name, port): &(&str, u64)| map([("name", text(*name)), ("containerPort", Yaml::Whole(*port))]);
     let mount =
         |name: &str, path: &str| map([("name", text(name)), ("mountPath", text(path)), ("readOnly", Yaml::Flag(true))]);
@@ -179,7 +200,7 @@ fn deployment(waker: &WakerSpec, image: &str, stop: Duration) -> Yaml {
     let secret = map([("name", text("tls")), ("secret", map([("secretName", text(NAME))]))]);
     let pod = map([
         ("serviceAccountName", text(NAME)),
-        ("automountServiceAccountToken", Yaml::Flag(false)),
+        ("automountServiceAccountToken", Yaml::Flag(wakes == Wakes::Itself)),
         ("terminationGracePeriodSeconds", Yaml::Whole((stop + TO_END).as_secs())),
         ("containers", Yaml::List(vec![container])),
         ("volumes", Yaml::List(vec![of_map("config", NAME), secret, of_map("front-proxy", FRONT_PROXY)])),
@@ -264,4 +285,43 @@ fn binding() -> Yaml {
         ("subjects", Yaml::List(vec![subject])),
         ("roleRef", role),
     ])
+}
+
+/// The right to read and set the number of pods of one workload, and nothing else of its namespace.
+fn scales(waker: &WakerSpec, tenant: &Tenant) -> [Yaml; 2] {
+    let metadata = || {
+        map([
+            ("name", text(format!("handover-wake-{}", tenant.name))),
+            ("namespace", text(tenant.namespace.as_str())),
+            ("labels", labels()),
+        ])
+    };
+    let rule = map([
+        ("apiGroups", texts(["apps"])),
+        ("resources", texts([format!("{}s/scale", tenant.workload.kind.word())])),
+        ("resourceNames", texts([tenant.workload.name.as_str()])),
+        ("verbs", texts(["get", "update"])),
+    ]);
+    let subject =
+        map([("kind", text("ServiceAccount")), ("name", text(NAME)), ("namespace", text(waker.namespace.as_str()))]);
+    let role = map([
+        ("apiGroup", text("rbac.authorization.k8s.io")),
+        ("kind", text("Role")),
+        ("name", text(format!("handover-wake-{}", tenant.name))),
+    ]);
+    [
+        map([
+            ("apiVersion", text("rbac.authorization.k8s.io/v1")),
+            ("kind", text("Role")),
+            ("metadata", metadata()),
+            ("rules", Yaml::List(vec![rule])),
+        ]),
+        map([
+            ("apiVersion", text("rbac.authorization.k8s.io/v1")),
+            ("kind", text("RoleBinding")),
+            ("metadata", metadata()),
+            ("subjects", Yaml::List(vec![subject])),
+            ("roleRef", role),
+        ]),
+    ]
 }

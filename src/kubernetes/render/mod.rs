@@ -57,8 +57,11 @@ pub fn render(tenants: &Tenants, mode: Mode, names: &[String]) -> Result<BTreeMa
             ("caddy/Caddyfile".to_owned(), caddy::file(tenants)),
             ("adapter/config.yaml".to_owned(), prometheus::adapter(tenants)),
         ]),
-        Mode::K2 => BTreeMap::from([("gateway/manifests.yaml".to_owned(), gateway::manifests(tenants)?)]),
-        Mode::K2Plus | Mode::K3 => return Err(NotRendered::NoMode(mode.word())),
+        Mode::K2 | Mode::K2Plus => {
+            let wakes = gateway::Wakes::from(mode == Mode::K2Plus);
+            BTreeMap::from([("gateway/manifests.yaml".to_owned(), gateway::manifests(tenants, wakes)?)])
+        }
+        Mode::K3 => return Err(NotRendered::NoMode(mode.word())),
     };
     files.insert("prometheus/scrape.yaml".to_owned(), prometheus::scrape(tenants, mode));
     files.insert("prometheus/wake.rules.yaml".to_owned(), prometheus::rules(tenants, mode));
