@@ -6,10 +6,12 @@ mod measured;
 pub use measured::{Gap, Latency, Lost, Mark, Measured, Part, Punctuality, Rate, Second, Window};
 
 use crate::clock::Stamp;
-use crate::fleet::model::{ReleaseId, ServerName, ServiceName};
+use crate::fleet::model::{GroupName, ReleaseId, ServerName, ServiceName};
+use crate::fleet::nodes::{Reading, Told};
 use crate::fleet::plan::{Purpose, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Format number of every output line.
@@ -65,6 +67,15 @@ pub enum Event {
         seconds: f64,
         /// What proved it, or why it failed.
         detail: Option<String>,
+    },
+    /// What the balancer's nodes were told by the one who answers their checks.
+    Nodes {
+        /// On which server.
+        server: ServerName,
+        /// How the balancer reads its thresholds.
+        reading: Reading,
+        /// Each of them.
+        nodes: Vec<NodeTold>,
     },
     /// A step still waits, and for what.
     Waiting {
@@ -125,6 +136,21 @@ pub enum Event {
     Watchdog(Box<serde_json::Value>),
     /// How it ended.
     Summary(Box<Summary>),
+}
+
+/// One node of the balancer, as it was counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeTold {
+    /// For which group it checks.
+    pub group: GroupName,
+    /// From where.
+    pub address: IpAddr,
+    /// What it is to be told.
+    pub told: Told,
+    /// How often in a row it was.
+    pub times: u32,
+    /// How often it must be.
+    pub needed: u32,
 }
 
 /// What happens to a gateway.

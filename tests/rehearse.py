@@ -75,6 +75,27 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(children_of(lines[0]), [], "services outlived the lab")
         print(f"\nrehearse: {took:.1f} s on the wall, {requests['total']} requests, ratio {ratio:.2f}, delay {summary['delay_ms']}", file=sys.stderr)
 
+    def test_proved_node_by_node_it_needs_no_settle(self):
+        text = (ROOT / "deploy.toml").read_text()
+        self.assertEqual(text.count('by     = "file"'), 1)
+        file = ROOT / "deploy.by-gateway.toml"
+        file.write_text(text.replace('by     = "file"', 'by     = "gateway"'))
+        try:
+            lines, summary, err = end(start("-c", str(file)))
+        finally:
+            file.unlink()
+        self.assertEqual(summary["exit"], 0, err)
+        self.assertEqual((summary["requests"]["nowhere"], summary["truth"]["nowhere"]), (0, 0))
+        self.assertEqual((summary["floor"]["settle_out"], summary["floor"]["settle_in"]), (0, 0), "a settle was waited for")
+        ratio = summary["seconds"] / summary["floor_seconds"]
+        self.assertLessEqual(ratio, 1.10)
+        # Word plus settle: interval + timeout + margin, twice a server, above the same floor.
+        self.assertLessEqual(summary["seconds"], 0.6 * (summary["floor_seconds"] + 3 * 2 * 17))
+        nodes = [line for line in lines if line["event"] == "nodes"]
+        self.assertEqual({line["server"] for line in nodes}, {"web-1", "web-2", "web-3"})
+        self.assertEqual({len({node["address"] for node in line["nodes"]}) for line in nodes}, {3})
+        print(f"\nnode by node: {summary['seconds']:.1f} s, floor {summary['floor_seconds']:.1f} s, ratio {ratio:.2f}", file=sys.stderr)
+
     def as_it_is_told(self, deploys):
         """Of (name, outcome, lost, not 200, left behind) each: fewer from deploy to deploy, none in the last, and the wrong measure never finds none."""
         names, outcomes, lost, not_200, left = zip(*deploys)

@@ -5,6 +5,7 @@ use super::{connect, finish, input};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::ServerName;
+use crate::fleet::patience;
 use crate::report::{Format, Reporter};
 use crate::rollout::on_each;
 use crate::rollout::port::ServerError;
@@ -13,8 +14,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A heal that is under way on a server is finished before its watchdog is restarted.
-const WITHIN: Duration = Duration::from_secs(720);
+/// Only the server knows the grace periods of what runs there; longer ones than these, together, are rare.
+const GRACE: Duration = Duration::from_secs(900);
 
 type Installed = BTreeMap<ServerName, Vec<String>>;
 
@@ -40,7 +41,9 @@ async fn install(global: &Global, args: &InstallArgs) -> Result<(Installed, Opti
     let ports = connect::fleet(&fleet, &connect::run(what)).await?;
     let names = ports.servers.keys().cloned().collect();
     let request = if args.remove { Request::Uninstall } else { Request::Install };
-    let answers = on_each(&ports, names, &clock, WITHIN, |_| request.clone()).await;
+    // A heal that is under way on a server is finished before its watchdog is restarted, and what runs is verified before.
+    let within = patience::turn(&fleet, GRACE) + patience::ENGINE_MARGIN * 5;
+    let answers = on_each(&ports, names, &clock, within, |_| request.clone()).await;
     connect::close(ports).await;
     let (mut installed, mut failed, mut output, mut hint) = (Installed::new(), Vec::new(), Vec::new(), None);
     for (name, answer) in answers {

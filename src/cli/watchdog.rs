@@ -5,6 +5,7 @@ use super::finish;
 use crate::clock::Stamp;
 use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
+use crate::fleet::model::WatchdogState;
 use crate::report::{Format, Reporter};
 use crate::server::layout::Layout;
 use crate::server::watchdog::{Mode, Said, watch};
@@ -23,7 +24,7 @@ pub(super) async fn run(args: &WatchdogArgs, reporter: &Reporter) -> u8 {
     };
     match Box::pin(watch(&layout, mode, |said| say(reporter, said))).await {
         Ok(last) => {
-            let problem = (mode == Mode::Once && matches!(last.word, "unknown" | "failing"))
+            let problem = (mode == Mode::Once && matches!(last.word, WatchdogState::Unknown | WatchdogState::Failing))
                 .then(|| Problem::new(Exit::Failed, last.what.clone()));
             finish::ended(reporter, problem.as_ref(), &json!({"state": last.word, "services": last.services}))
         }

@@ -6,11 +6,16 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,
-    Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
+    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// `/nodes` beside the gateway's `/metrics`, at its own default.
+const NODES_URL: &str = "http://127.0.0.1:9180/nodes";
+/// AWS user guide: the `User-Agent` of an ALB's health checks is `ELB-HealthChecker/2.0`.
+const ALB_AGENT: &str = "ELB-HealthChecker";
 
 /// The fleet; `None` only where a problem was told.
 pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
@@ -23,7 +28,7 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         lock: lock(root.sub("lock"), &release.dir)?,
         ssh: ssh(root.sub("ssh"))?,
         rolling: rolling(root.sub("rolling"))?,
-        drain: drain(root.sub("drain"))?,
+        drain: drain(root.sub("drain"), &app, balancer.kind)?,
         services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
@@ -139,10 +144,10 @@ fn group(kind: BalancerKind, view: View<'_>) -> Option<Group> {
     })
 }
 
-fn drain(view: View<'_>) -> Option<Drain> {
+fn drain(view: View<'_>, app: &str, kind: BalancerKind) -> Option<Drain> {
     let counter = view.sub("counter");
     Some(Drain {
-        by: drain_by(view)?,
+        by: drain_by(view, app, kind)?,
         real: view.text("real"),
         serve: view.duration("serve")?,
         max: view.duration("max")?,
@@ -161,7 +166,7 @@ fn drain(view: View<'_>) -> Option<Drain> {
     })
 }
 
-fn drain_by(view: View<'_>) -> Option<DrainBy> {
+fn drain_by(view: View<'_>, app: &str, kind: BalancerKind) -> Option<DrainBy> {
     // Without groups there is nothing to let go of, so the way that touches no server stands for none.
     let by = view.text("by").unwrap_or_else(|| "deregister".to_owned());
     let way = view.sub(&by);
@@ -187,7 +192,27 @@ fn drain_by(view: View<'_>) -> Option<DrainBy> {
         },
         "sigterm" => DrainBy::Sigterm,
         "deregister" => DrainBy::Deregister,
+        "gateway" => DrainBy::Gateway {
+            path: view.text("file").unwrap_or_else(|| format!("/run/{app}/drain")),
+            nodes: node_count(view.sub("nodes"), kind)?,
+        },
         _ => return None,
+    })
+}
+
+fn node_count(view: View<'_>, kind: BalancerKind) -> Option<NodeCount> {
+    Some(NodeCount {
+        count: view.text("count").unwrap_or_else(|| NODES_URL.to_owned()),
+        from: view
+            .texts("from")
+            .unwrap_or_default()
+            .iter()
+            .map(|text| Network::parse(text).ok())
+            .collect::<Option<_>>()?,
+        agent: match view.has("agent") {
+            true => view.text("agent").filter(|agent| !agent.is_empty()),
+            false => (kind == BalancerKind::Alb).then(|| ALB_AGENT.to_owned()),
+        },
     })
 }
 

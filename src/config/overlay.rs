@@ -12,12 +12,12 @@ pub(super) const RULES: &str = "\
 * `[[service]]`: an entry with the name of one in the base is merged into it, any other is added at the end; the base's other services stay.
 * `[[server]]` and `[[balancer.group]]`: the overlay's list is the list, so that a deploy to staging can never reach a server or group that only
   the base names. An entry with the name of one in the base takes over what it does not say itself.
-* `drain.by` in the overlay drops the base's `file`, `http`, `exec` and `signal`; a `verify` that names another way replaces the base's whole;
+* `drain.by` in the overlay drops the base's `file`, `http`, `exec`, `signal` and `nodes`; a `verify` that names another way replaces the base's whole;
   `target` is always replaced whole.
 * A problem points to the file that the value came from.
 ";
 
-const DRAIN_WAYS: [&str; 4] = ["file", "http", "exec", "signal"];
+const DRAIN_WAYS: [&str; 5] = ["file", "http", "exec", "signal", "nodes"];
 const VERIFY_WAYS: [&str; 4] = ["http", "tcp", "exec", "heartbeat"];
 
 /// What the overlay's list means for entries that only the base has.

@@ -4,6 +4,8 @@
 
 pub mod health;
 pub mod model;
+pub mod nodes;
+pub mod patience;
 pub mod plan;
 pub mod provision;
 pub mod recovery;

@@ -74,6 +74,36 @@ pub struct Strikes {
     services: BTreeMap<ServiceName, Count>,
 }
 
+/// How often the engine had restarted each container when a turn began. Every look of one turn is held against the same counts: a
+/// second one that is held against the first takes what crashed a moment ago for what was only started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Restarts {
+    before: BTreeMap<String, u32>,
+    #[serde(skip)]
+    seen: BTreeMap<String, u32>,
+}
+
+impl Restarts {
+    /// Whether the engine has restarted a container again since the turn before.
+    #[must_use]
+    pub fn grew(&self, id: &str, restarts: u32) -> bool {
+        restarts > self.before.get(id).copied().unwrap_or(0)
+    }
+
+    /// What a look counted.
+    pub fn see(&mut self, counts: impl IntoIterator<Item = (String, u32)>) {
+        self.seen = counts.into_iter().collect();
+    }
+
+    /// The turn is over: the next one is held against what its last look counted.
+    pub fn turn_ends(&mut self) {
+        if !self.seen.is_empty() {
+            self.before = std::mem::take(&mut self.seen);
+        }
+    }
+}
+
 /// What a look leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -279,6 +309,26 @@ mod tests {
         assert_eq!(again.iter().filter(|verdict| **verdict == Verdict::GiveUp).count(), 1, "{again:?}");
         assert_eq!(look(&mut strikes, Seen::Fine, 4100), Some(Verdict::Recovered));
         assert!(!strikes.services()[&api()].given_up);
+    }
+
+    #[test]
+    fn a_second_look_in_one_turn_still_sees_that_a_container_was_restarted() {
+        let mut restarts = Restarts::default();
+        let mut turn = |counts: [u32; 2]| {
+            let grew = counts.map(|count| {
+                let grew = restarts.grew("a", count);
+                restarts.see([("a".to_owned(), count)]);
+                grew
+            });
+            restarts.turn_ends();
+            // As it is written and read between two turns.
+            restarts = serde_json::from_value(serde_json::json!(restarts)).expect("read");
+            grew
+        };
+        assert_eq!(turn([0, 0]), [false, false]);
+        assert_eq!(turn([1, 1]), [true, true]);
+        assert_eq!(turn([1, 2]), [false, true]);
+        assert_eq!(turn([2, 2]), [false, false]);
     }
 
     #[test]

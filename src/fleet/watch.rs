@@ -77,9 +77,9 @@ pub enum Outcome {
     Unknown(String),
     /// Looked at; [`Turn::verdicts`] says what each failure means.
     Watched,
-    /// By the time that the lock was ours there was nothing to heal any more.
+    /// By the time that the lock was ours everything that it was taken for worked again.
     Passed,
-    /// What a dead deploy left was put right, or could not be.
+    /// What a dead deploy left was put right, or is not as it should be even so.
     PutRight(Result<String, String>),
     /// Health passes again, or could not be made to.
     LetBack(Result<String, String>),
@@ -193,12 +193,13 @@ impl Turn {
 
     /// The lock was free before and after the look.
     fn decide(&mut self, strikes: &mut Strikes, look: Look, now: u64) -> Next {
+        // Also where it is absent: a deploy that renewed it may have died when it had stopped everything.
+        if look.left == Left::Unfinished {
+            return self.then(Phase::Taking(Why::Unfinished), Do::TakeLock);
+        }
         if let Some(reason) = look.absent {
             strikes.start_again();
             return Next::End(Outcome::Absent(reason));
-        }
-        if look.left == Left::Unfinished {
-            return self.then(Phase::Taking(Why::Unfinished), Do::TakeLock);
         }
         let Some(release) = look.release else { return Next::End(Outcome::NoRelease) };
         let services = match look.services {
@@ -224,21 +225,31 @@ impl Turn {
 
     /// The lock is ours: whatever was done until a moment ago is seen now.
     fn under_the_lock(&mut self, why: Why, look: &Look) -> Next {
-        let (Some(_), None, Ok(services)) = (&look.release, &look.absent, &look.services) else {
-            return self.free(Outcome::Passed);
+        if let Some(reason) = &look.absent {
+            return self.free(Outcome::Absent(reason.clone()));
+        }
+        if look.release.is_none() {
+            return self.free(Outcome::NoRelease);
+        }
+        let services = match &look.services {
+            Ok(services) => services,
+            Err(why) => return self.free(Outcome::Unknown(why.clone())),
         };
         match why {
             Why::Heal(wanted) => {
                 let failing = |name: &ServiceName| matches!(services.get(name), Some(Seen::Failing(_)));
+                let works = |name: &ServiceName| !matches!(services.get(name), Some(Seen::Failing(_) | Seen::Starting));
+                if wanted.iter().all(works) {
+                    return self.free(Outcome::Passed);
+                }
                 let heal: Vec<ServiceName> = wanted.into_iter().filter(failing).collect();
                 if heal.is_empty() {
-                    return self.free(Outcome::Passed);
+                    return self.free(Outcome::Watched);
                 }
                 self.then(Phase::Healing(heal.clone()), Do::Heal(heal))
             }
-            Why::Drained | Why::Unfinished if look.left == Left::Drained && all_work(services) => {
-                self.then(Phase::LettingBack, Do::LetBack)
-            }
+            Why::Drained | Why::Unfinished if !all_work(services) => self.free(Outcome::Watched),
+            Why::Drained | Why::Unfinished if look.left == Left::Drained => self.then(Phase::LettingBack, Do::LetBack),
             Why::Drained | Why::Unfinished => self.free(Outcome::Passed),
         }
     }
@@ -247,4 +258,82 @@ impl Turn {
 /// Whether nothing fails and nothing is only starting.
 fn all_work(services: &BTreeMap<ServiceName, Seen>) -> bool {
     services.values().all(|seen| matches!(seen, Seen::Fine | Seen::Excused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const RULES: Rules =
+        Rules { interval: Duration::from_secs(60), strikes: 1, heals: 3, window: Duration::from_secs(3600) };
+
+    fn look(change: impl FnOnce(&mut Look)) -> Saw {
+        let services = Ok(BTreeMap::from([("api".into(), Seen::Failing("no answer".into()))]));
+        let mut look = Look { release: Some("one".into()), absent: None, left: Left::Nothing, services };
+        change(&mut look);
+        Saw::Server(Box::new(look))
+    }
+
+    /// Takes the lock because of `first`, and ends with what is seen under it.
+    fn under_the_lock(first: Saw, then: Saw) -> Outcome {
+        let mut strikes = Strikes::default();
+        let (mut turn, todo) = Turn::begin(RULES);
+        assert_eq!(todo, Do::SeeLock);
+        for (saw, wanted) in [
+            (Saw::Lock(None), Do::Look),
+            (first, Do::SeeLock),
+            (Saw::Lock(None), Do::TakeLock),
+            (Saw::Taken(Ok(false)), Do::Look),
+            (then, Do::Free),
+        ] {
+            assert_eq!(turn.step(&mut strikes, saw, 0), Next::Do(wanted));
+        }
+        match turn.step(&mut strikes, Saw::Done(Ok(String::new())), 0) {
+            Next::End(outcome) => outcome,
+            Next::Do(more) => panic!("{more:?} without the lock"),
+        }
+    }
+
+    #[test]
+    fn what_is_seen_under_the_lock_is_never_told_as_better_than_it_is() {
+        let services =
+            |seen: Seen| move |look: &mut Look| look.services = Ok(BTreeMap::from([("api".into(), seen.clone())]));
+        let drained = || {
+            look(|look| {
+                services(Seen::Fine)(look);
+                look.left = Left::Drained;
+            })
+        };
+        for first in [look(|_| {}), drained()] {
+            let then = |change: &dyn Fn(&mut Look)| under_the_lock(first.clone(), look(change));
+            assert_eq!(then(&|look| look.services = Err("no engine".into())), Outcome::Unknown("no engine".into()));
+            assert_eq!(then(&|look| look.absent = Some("a disk".into())), Outcome::Absent("a disk".into()));
+            assert_eq!(then(&|look| look.release = None), Outcome::NoRelease);
+            assert_eq!(then(&services(Seen::Starting)), Outcome::Watched);
+            assert_eq!(then(&services(Seen::Fine)), Outcome::Passed);
+        }
+        assert_eq!(
+            under_the_lock(drained(), look(|look| look.left = Left::Drained)),
+            Outcome::Watched,
+            "it fails by now"
+        );
+    }
+
+    #[test]
+    fn an_absent_server_that_somebody_left_unfinished_is_put_right() {
+        for left in [Left::Unfinished, Left::Drained, Left::Nothing] {
+            let (mut turn, _) = Turn::begin(RULES);
+            let mut strikes = Strikes::default();
+            turn.step(&mut strikes, Saw::Lock(None), 0);
+            let absent = look(|look| (look.absent, look.left) = (Some("a disk".into()), left));
+            turn.step(&mut strikes, absent, 0);
+            let next = turn.step(&mut strikes, Saw::Lock(None), 0);
+            let wanted = match left {
+                Left::Unfinished => Next::Do(Do::TakeLock),
+                _ => Next::End(Outcome::Absent("a disk".into())),
+            };
+            assert_eq!(next, wanted, "{left:?}");
+        }
+    }
 }

@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(400);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
+    /// Where it connected to.
+    pub(super) local: SocketAddr,
     pub(super) tls: bool,
 }
 
@@ -85,9 +87,12 @@ struct Exchange<'a, F> {
 pub(super) async fn run<F: Front>(front: &mut F, head: RequestHead, peer: Peer, worker: &Rc<Worker>) -> After {
     let shared = &worker.shared;
     let site = shared.site();
-    if let Some(answer) = own::health(shared, &site, &head) {
+    if let Some(answer) = own::health(shared, &site, &head, peer) {
         say(front, answer).await;
         return After::AsItIs;
+    }
+    if !site.spec.health.is_empty() {
+        shared.nodes.real(peer.address.ip());
     }
     let origin = Origin::of(peer.address.ip(), peer.tls, &head.headers, &site.spec.trusted_proxies);
     let Ok(name) = HostName::parse(&head.authority) else {

@@ -25,6 +25,7 @@ mod hold;
 mod line;
 mod listen;
 mod metrics;
+mod nodes;
 mod own;
 mod pipe;
 mod relay;

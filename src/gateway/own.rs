@@ -5,6 +5,7 @@
 
 use super::answer::Answer;
 use super::ends::{Front, Piece};
+use super::exchange::Peer;
 use super::fields::Origin;
 use super::h1::Framing;
 use super::h1::head::{RequestHead, ResponseHead};
@@ -21,11 +22,12 @@ fn is_asked(head: &RequestHead) -> bool {
 }
 
 /// The answer to a health check, where this is one.
-pub(super) fn health(shared: &Shared, site: &Site, head: &RequestHead) -> Option<Answer> {
+pub(super) fn health(shared: &Shared, site: &Site, head: &RequestHead, peer: Peer) -> Option<Answer> {
     let path = head.target.path();
     let check = site.spec.health.iter().find(|check| check.path == path).filter(|_| is_asked(head))?;
     let well = !shared.is_draining(site) && !shared.is_there(check.drain_file.as_ref());
     shared.metrics.health(well);
+    shared.nodes.told(head, peer, well);
     let group = check.group.as_deref().unwrap_or("gateway");
     Some(if well {
         Answer::text(StatusCode::OK, &format!("{group}: ok"))

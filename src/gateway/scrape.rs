@@ -1,4 +1,4 @@
-//! Answers `/metrics`, and nothing else.
+//! Answers `/metrics`, and `/nodes` for whoever drains this server; nothing else.
 
 use super::site::Shared;
 use http_body_util::Full;
@@ -37,11 +37,27 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io
 }
 
 fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
-    if request.uri().path() != "/metrics" || (request.method() != Method::GET && request.method() != Method::HEAD) {
-        let mut answer = Response::new(Full::new(Bytes::from_static(b"here is /metrics only\n")));
-        *answer.status_mut() = StatusCode::NOT_FOUND;
-        return answer;
+    let asked = request.method() == Method::GET || request.method() == Method::HEAD;
+    match request.uri().path() {
+        "/metrics" if asked => metrics(shared),
+        "/nodes" if asked => nodes(shared),
+        _ => {
+            let mut answer = Response::new(Full::new(Bytes::from_static(b"here are /metrics and /nodes only\n")));
+            *answer.status_mut() = StatusCode::NOT_FOUND;
+            answer
+        }
     }
+}
+
+fn nodes(shared: &Shared) -> Response<Full<Bytes>> {
+    // Numbers and texts under names are JSON always.
+    let page = serde_json::to_vec(&shared.nodes.seen()).unwrap_or_default();
+    let mut answer = Response::new(Full::new(Bytes::from(page)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
     shared.look_at_drain_files();
     let page = shared.metrics.page(shared.is_draining(&shared.site()));
     let mut answer = Response::new(Full::new(Bytes::from(page)));

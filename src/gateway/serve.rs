@@ -190,7 +190,7 @@ mod tests {
             let address = listener.local_addr().expect("an address");
             let socket = TcpStream::connect(address).await.expect("connected");
             let worker = Worker::new(shared);
-            let size = size_of_val(&connection(socket, Peer { address, tls: false }, worker));
+            let size = size_of_val(&connection(socket, Peer { address, local: address, tls: false }, worker));
             assert!(size <= 3000, "{size} bytes");
         });
     }

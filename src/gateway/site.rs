@@ -2,6 +2,7 @@
 //! reload.
 
 use super::metrics::Metrics;
+use super::nodes::Nodes;
 use super::sleep;
 use super::tls;
 use crate::fleet::model::{GatewaySpec, HostName};
@@ -48,6 +49,8 @@ pub(super) enum Leaving {
 pub(super) struct Shared {
     site: RwLock<Arc<Site>>,
     pub(super) metrics: Arc<Metrics>,
+    /// Who asks for health.
+    pub(super) nodes: Nodes,
     /// Health says 503 because a signal asked for it.
     pub(super) draining: AtomicBool,
     /// Which drain files are there, as it was last looked.
@@ -118,6 +121,7 @@ impl Shared {
         Self {
             site: RwLock::new(Arc::new(site)),
             metrics,
+            nodes: Nodes::default(),
             draining: AtomicBool::new(false),
             drained: RwLock::new(Vec::new()),
             leaving: watch::Sender::new(Leaving::No),

@@ -116,7 +116,9 @@ impl Worker {
                         continue;
                     }
                     tuned(&socket);
-                    let peer = Peer { address, tls };
+                    // What has no end here any more is found out by whoever reads from it.
+                    let local = socket.local_addr().unwrap_or(address);
+                    let peer = Peer { address, local, tls };
                     tokio::task::spawn_local(serve::connection(socket, peer, Rc::clone(&self)));
                 }
                 Err(_) => {

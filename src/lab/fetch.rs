@@ -5,9 +5,9 @@ use hyper::body::Bytes;
 use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// More of a body is not read.
 const BODY_LIMIT: usize = 64 * 1024;
@@ -25,6 +25,16 @@ pub(super) struct Ask<'a> {
     pub host: &'a str,
     /// The `User-Agent` header.
     pub agent: &'a str,
+    /// From which address; any where none is named.
+    pub from: Option<IpAddr>,
+}
+
+/// Connects, from an address of its own where one is named.
+pub(super) async fn connect(at: SocketAddr, from: Option<IpAddr>) -> std::io::Result<TcpStream> {
+    let Some(from) = from.filter(|from| from.is_ipv4() == at.is_ipv4()) else { return TcpStream::connect(at).await };
+    let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(at).await
 }
 
 /// Why there is no answer.
@@ -42,7 +52,7 @@ pub(super) async fn fetch(ask: Ask<'_>, timeout: Duration) -> Result<(u16, Bytes
 }
 
 async fn once(ask: Ask<'_>) -> Result<(u16, Bytes), NoAnswer> {
-    let stream = TcpStream::connect(ask.at).await.map_err(|error| broken(&error))?;
+    let stream = connect(ask.at, ask.from).await.map_err(|error| broken(&error))?;
     stream.set_nodelay(true).map_err(|error| broken(&error))?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;

@@ -21,7 +21,7 @@ pub use service::Fault as ServiceFault;
 
 use crate::clock::Clock;
 use crate::event::{Event, LabService};
-use crate::fleet::model::{Fleet, Group, GroupName, Server, ServerName, ServiceName, TargetId, Zone};
+use crate::fleet::model::{DrainBy, Fleet, Group, GroupName, Network, Server, ServerName, ServiceName, TargetId, Zone};
 use crate::measure::Target;
 use anyhow::Context as _;
 use balancer::model::{GroupSpec, Matcher, Merge, ModelSpec, Place};
@@ -125,6 +125,7 @@ impl Lab {
         if !balancer.wait_healthy(HEALTHY_WITHIN).await {
             anyhow::bail!("the lab's balancer does not see every target healthy after {} s", HEALTHY_WITHIN.as_secs());
         }
+        let fleet = Arc::new(at_home(&fleet, balancer.count()));
         Ok(Self { fleet, clock, balancer, servers, _dir: dir })
     }
 
@@ -228,6 +229,15 @@ impl Drop for Lab {
     }
 }
 
+/// The fleet as it is deployed to here: the lab's nodes are on this machine, and are named as what they are.
+fn at_home(fleet: &Fleet, nodes: usize) -> Fleet {
+    let mut fleet = fleet.clone();
+    if let DrainBy::Gateway { nodes: count, .. } = &mut fleet.drain.by {
+        count.from = (0..nodes).map(|node| Network::one(balancer::own_address(node))).collect();
+    }
+    fleet
+}
+
 fn region(fleet: &Fleet) -> String {
     fleet.balancer.region.clone().unwrap_or_else(|| "eu-central-1".to_owned())
 }
@@ -247,6 +257,7 @@ fn balancer_spec(fleet: &Fleet, options: &LabOptions) -> BalancerSpec {
         region: region(fleet),
         listen: Listen::default(),
         access_log: options.access_log.clone(),
+        sources: Vec::new(),
         strict_ranges: false,
     }
 }

@@ -8,7 +8,7 @@ use crate::config;
 use crate::fleet::model::{DrainBy, Fleet, HealthSettings, Measure, ReleaseId, ReleaseOnDisk, ServerName, ServiceName};
 use crate::fleet::strikes::Strikes;
 use crate::measure::Target;
-use crate::server::wire::{Reply, Run};
+use crate::server::wire::Run;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -137,7 +137,7 @@ pub async fn watch(lab: &Lab, act: Act, mut drains: watch::Receiver<bool>) {
                 // What a watchdog fails at is seen in what it leaves.
                 match act {
                     Act::AsItWas => drop(server.heal_at_once(&old_copy).await),
-                    Act::WatchdogMended | Act::HandshakeRight => drop(server.look(&rules, &mut counted).await),
+                    Act::WatchdogMended | Act::HandshakeRight => server.look(&rules, &mut counted).await,
                 }
                 (name, counted)
             });
@@ -154,11 +154,6 @@ fn old_copy(release: &ReleaseOnDisk) -> ReleaseOnDisk {
     copy.manifest.services.retain(|service, _| service.as_str() != UNKNOWN_TO_THE_COPY);
     copy.image_ids.retain(|service, _| service.as_str() != UNKNOWN_TO_THE_COPY);
     copy
-}
-
-/// Whether a lock that was asked for was given.
-pub(super) fn given(reply: &Reply) -> bool {
-    matches!(reply, Reply::Locked)
 }
 
 #[cfg(test)]

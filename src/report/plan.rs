@@ -40,6 +40,12 @@ pub fn plan_text(plan: &Plan) -> String {
             capacity.needed
         ));
     }
+    if let Some(saved) = plan.saved_by_nodes() {
+        out.push_str(&format!(
+            "proof: every node of the balancer, as the gateway counts them; that saves {} a server. Where it cannot be had, the balancer's word and a settle decide\n",
+            rounded(saved)
+        ));
+    }
     warnings(plan, &mut out);
     out.push_str(&format!("about {} in all\n", rounded(plan.expected())));
     out
@@ -100,6 +106,8 @@ pub fn plan_json(plan: &Plan) -> Value {
         "lowest_capacity": plan.lowest_capacity,
         "not_zero_downtime": plan.not_zero_downtime,
         "warnings": plan.warnings,
+        "proof": if plan.saved_by_nodes().is_some() { "nodes" } else { "word" },
+        "saved_by_nodes_seconds": plan.saved_by_nodes().map(seconds),
         "expected_seconds": seconds(plan.expected()),
     })
 }

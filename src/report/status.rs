@@ -2,9 +2,10 @@
 
 use super::table;
 use crate::fleet::model::{
-    Absence, ContainerState, Fleet, Holder, Known, Server, ServerFacts, Snapshot, TargetState, TargetView, Watched,
-    show_duration,
+    Absence, ContainerState, Fleet, Holder, Known, Server, ServerFacts, Snapshot, TargetState, TargetView,
+    WatchdogState, Watched, show_duration,
 };
+use crate::fleet::nodes::{NodeSeen, NodesSeen, Told};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -140,7 +141,7 @@ fn stale(fleet: &Fleet, seen: &Watched, now: u64) -> bool {
 fn watchdog_word(fleet: &Fleet, facts: &ServerFacts, now: u64) -> String {
     match (&facts.watchdog, &facts.installed) {
         (Some(seen), _) if stale(fleet, seen, now) => format!("silent, {}", ago(seen.at, now)),
-        (Some(seen), _) => seen.word.replace('_', " "),
+        (Some(seen), _) => seen.word.as_str().replace('_', " "),
         (None, Some(_)) => "has not looked yet".to_owned(),
         (None, None) => "none".to_owned(),
     }
@@ -156,7 +157,7 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
         let overdue = if absence.is_overdue(now) { "; it is overdue: `handover undrain` brings it back" } else { "" };
         notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", moment(*since)));
     } else if facts.drained && facts.lock.is_none() {
-        notes.push("health is made to fail, and nobody works here; the next deploy puts it right".into());
+        notes.push(format!("health is made to fail, and nobody works here; {}", comes_back(facts)));
     }
     let held = [("server lock", &facts.lock), ("deploy lock", &facts.deploy_lock), ("freeze", &facts.freeze)];
     for (what, holder) in held {
@@ -171,6 +172,11 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
         .filter(|c| c.state != ContainerState::Running && c.exit_code != 0 && !facts.asleep.contains_key(&c.service));
     notes.extend(stopped.map(|c| format!("{} does not run (exit code {})", c.name, c.exit_code)));
     notes.extend(facts.asleep.iter().map(|(service, why)| format!("{service} sleeps: {why}")));
+    match &facts.nodes {
+        Some(Known::Known(seen)) => notes.extend(checkers(seen)),
+        Some(Known::Unknown(why)) => notes.push(format!("who checks its health is unknown: {why}")),
+        None => {}
+    }
     if let Some(incoming) = &facts.incoming {
         notes.push(format!("release {} was being tried and is not verified", incoming.short()));
     }
@@ -180,11 +186,45 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
     notes
 }
 
+/// Who asks for its health, and what he was told.
+fn checkers(seen: &NodesSeen) -> Vec<String> {
+    let one = |node: &NodeSeen| {
+        let told = match node.told {
+            Told::In => "may send",
+            Told::Out => "may not send",
+        };
+        let ago = show_duration(Duration::from_secs(node.age.as_secs()));
+        format!("{} asks for {} and was told {} times that it {told}, {ago} ago", node.address, node.path, node.row)
+    };
+    // What we ask ourselves is nobody's check.
+    seen.nodes.iter().filter(|node| !node.agent.starts_with("handover")).map(one).collect()
+}
+
+/// What a server that is out for nobody waits for.
+fn comes_back(facts: &ServerFacts) -> String {
+    let Some(seen) = facts.watchdog.as_ref().filter(|_| facts.installed.is_some()) else {
+        return "the next deploy puts it right".to_owned();
+    };
+    let counts = || seen.strikes.services().iter().filter(|(_, count)| count.failures > 0 || count.given_up);
+    let names = |given_up: bool| {
+        let of = counts().filter(|(_, count)| count.given_up == given_up).map(|(name, _)| name.as_str());
+        of.collect::<Vec<_>>().join(", ")
+    };
+    match (names(false).as_str(), names(true).as_str()) {
+        ("", "") => "the watchdog lets it back once every service passes".to_owned(),
+        (failing, "") => format!("it comes back once {failing} passes"),
+        ("", given_up) => format!("it comes back once {given_up} passes; given up: mend it or deploy"),
+        (failing, given_up) => {
+            format!("it comes back once {failing} and {given_up} pass; {given_up} is given up: mend it or deploy")
+        }
+    }
+}
+
 fn watched(fleet: &Fleet, seen: &Watched, now: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if stale(fleet, seen, now) {
         notes.push(format!("the watchdog looked last at {}", moment(seen.at)));
-    } else if !matches!(seen.word.as_str(), "fine" | "busy" | "absent") {
+    } else if !matches!(seen.word, WatchdogState::Fine | WatchdogState::Busy | WatchdogState::Absent) {
         notes.push(format!("watchdog: {}", seen.what));
     }
     for (service, count) in seen.strikes.services() {
@@ -251,6 +291,7 @@ fn known(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Map<String, Value> {
         "asleep": facts.asleep,
         "drift": facts.drift,
         "installed": facts.installed,
+        "nodes": facts.nodes,
         "watchdog": watchdog,
     });
     match value {
@@ -288,7 +329,7 @@ mod tests {
     }
 
     fn watched(at: u64) -> Watched {
-        Watched { format: 1, at, word: "fine".into(), what: "every service works".into(), ..Watched::default() }
+        Watched { format: 1, at, word: WatchdogState::Fine, what: "every service works".into(), ..Watched::default() }
     }
 
     #[test]
@@ -339,7 +380,36 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        let text = shown(|facts| facts.drained = true);
-        assert!(text.contains("nobody works here"), "{text}");
+    }
+
+    #[test]
+    fn what_a_server_that_nobody_left_out_waits_for_is_said() {
+        let rules = Rules { interval: Duration::from_secs(1), strikes: 1, heals: 0, window: Duration::from_secs(60) };
+        let seen = |fails: &[&str], looks: u64| {
+            let mut seen = watched(99_990);
+            let fails = fails.iter().map(|name| ((*name).into(), Seen::Failing("answered 500".into()))).collect();
+            (0..looks).for_each(|look| drop(seen.strikes.look(&rules, &"ab".into(), &fails, 99_980 + look)));
+            Some(seen)
+        };
+        let text = |installed: Option<&str>, watchdog: Option<Watched>| {
+            shown(|facts| {
+                (facts.drained, facts.watchdog) = (true, watchdog);
+                facts.installed = installed.map(ToOwned::to_owned);
+            })
+        };
+        for (text, part) in [
+            (text(None, None), "nobody works here; the next deploy puts it right"),
+            (text(None, seen(&["api"], 1)), "the next deploy puts it right"),
+            (text(Some("1"), seen(&[], 1)), "nobody works here; the watchdog lets it back once every service passes"),
+            (text(Some("1"), seen(&["api"], 1)), "it comes back once api passes; given up: mend it or deploy"),
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let patient = Rules { strikes: 4, ..rules };
+        let mut striking = watched(99_990);
+        let looks = BTreeMap::from([("api".into(), Seen::Failing("answered 500".into()))]);
+        striking.strikes.look(&patient, &"ab".into(), &looks, 99_980);
+        let text = text(Some("1"), Some(striking));
+        assert!(text.contains("it comes back once api passes\n") || text.ends_with("api passes"), "{text}");
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Level, measured, table};
 use crate::diag::Problem;
-use crate::event::{Course, Event, GatewayState, Line, Mark, Requests, ServerOutcome, StepState, Summary, Took};
+use crate::event::{
+    Course, Event, GatewayState, Line, Mark, NodeTold, Requests, ServerOutcome, StepState, Summary, Took,
+};
 use crate::fleet::model::{ServerName, show_duration};
 use crate::fleet::plan::Purpose;
 use serde_json::Value;
@@ -53,6 +55,10 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
         Event::Step { server, step, state: StepState::Proved, seconds, detail, course, .. } => {
             let detail = detail.as_ref().map(|detail| format!("  {detail}")).unwrap_or_default();
             format!("{at}  {server}  {:<12}{seconds:>7.1}s{}{detail}", step.word(), on_course(*course))
+        }
+        Event::Nodes { server, nodes, .. } if level == Level::Verbose => {
+            let one = |node: &NodeTold| format!("{} {}/{}", node.address, node.times, node.needed);
+            format!("{at}  {server}  nodes told: {}", nodes.iter().map(one).collect::<Vec<_>>().join(", "))
         }
         Event::Waiting { server, step, what } if level == Level::Verbose => format!("{at}  {server}  {step}: {what}"),
         Event::Step { server, step, .. } if level == Level::Verbose => format!("{at}  {server}  {step} ..."),

@@ -3,11 +3,12 @@
 //! It runs twice. Before the engine starts, health is made to fail, since the engine revives containers by itself; after it, `current`
 //! is brought up, verified and let in. It decides nothing that the dead-man does not decide in the same way.
 
-use super::agent::{Site, State};
+use super::agent::{Righted, Site, State};
 use super::layout::Layout;
 use super::settings::Settings;
-use super::wire::Failure;
-use crate::fleet::model::DrainBy;
+use super::wire::{Failure, FailureKind};
+use std::sync::atomic::Ordering;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What became of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub enum Booted {
 /// When there is nothing that says what the server is, or the flag cannot be set.
 pub async fn early(layout: &Layout) -> Result<Booted, Failure> {
     let mut site = Site::own(Settings::read(layout)?, "bootstrap");
-    if !matches!(site.fleet.drain.by, DrainBy::File { .. }) {
+    if site.fleet.drain.by.file().is_none() {
         let by = site.fleet.drain.by.word();
         return Ok(Booted::In(format!("drain.by is \"{by}\": nothing can be said before the containers run")));
     }
@@ -40,6 +41,17 @@ pub async fn early(layout: &Layout) -> Result<Booted, Failure> {
 /// When it could not be verified or looked at: the server stays out then.
 pub async fn late(layout: &Layout) -> Result<Booted, Failure> {
     let mut site = Site::own(Settings::read(layout)?, "bootstrap");
+    // The engine is being restarted, as a rule: the command that runs is finished, and the next bootstrap goes on from there.
+    if let (Ok(mut term), ends) = (signal(SignalKind::terminate()), site.ends.clone()) {
+        tokio::spawn(async move {
+            term.recv().await;
+            ends.store(true, Ordering::Relaxed);
+        });
+    }
+    Box::pin(verified_in(&mut site)).await
+}
+
+async fn verified_in(site: &mut Site) -> Result<Booted, Failure> {
     let wait = site.fleet.lock.wait;
     let left = match site.take_lock(wait).await? {
         Ok(left) => left,
@@ -47,29 +59,40 @@ pub async fn late(layout: &Layout) -> Result<Booted, Failure> {
             return Ok(Booted::Left(format!("{} ({}) holds the server lock and sees to it", holder.who, holder.what)));
         }
     };
-    let booted = Box::pin(brought_up(&mut site, left)).await;
+    let (booted, left) = match Box::pin(brought_up(site, left)).await {
+        Ok(Ok(booted)) => (Ok(booted), State::Idle),
+        // It is up, so the rest is the watchdog's: its strikes, its heals, and at last its word that a person is needed.
+        Ok(Err(ill)) => (Err(Failure::new(FailureKind::Command, ill)), State::Idle),
+        // What could not be put right is still to be.
+        Err(failure) => (Err(failure), State::Switched),
+    };
     let what = match &booted {
         Ok(Booted::In(what) | Booted::Out(what) | Booted::Left(what)) => what.clone(),
         Err(failure) => failure.to_string(),
     };
-    // What could not be put right is still to be.
-    let left = if booted.is_ok() { State::Idle } else { State::Switched };
     let freed = site.free(&format!("bootstrap: {what}"), left);
     let booted = booted?;
     freed.map(|()| booted)
 }
 
-async fn brought_up(site: &mut Site, left: State) -> Result<Booted, Failure> {
-    if let Some(absence) = site.absence()? {
+/// What became of it, or what is wrong with a server whose containers are up.
+async fn brought_up(site: &mut Site, left: State) -> Result<Result<Booted, String>, Failure> {
+    let absence = site.absence()?;
+    if absence.is_some() {
         site.stay_out().await?;
-        return Ok(Booted::Out(format!("left out on purpose, and stays so: {}", absence.reason)));
     }
+    let on_purpose = absence.map(|absence| format!("left out on purpose, and stays so: {}", absence.reason));
     if site.last_good()?.is_none() {
-        return Ok(Booted::Out("no release was ever verified here".to_owned()));
+        let why = on_purpose.unwrap_or_else(|| "no release was ever verified here".to_owned());
+        return Ok(Ok(Booted::Out(why)));
     }
-    let done = site.put_right_after(State::Switched).await?;
     let before = if left == State::Idle { "" } else { "somebody had died in the middle of something; " };
-    Ok(Booted::In(format!("{before}{done}")))
+    // Also of what stays out: a deploy may have died when it had stopped everything.
+    Ok(match (site.put_right_after(State::Switched).await?, on_purpose) {
+        (done, Some(why)) => Ok(Booted::Out(format!("{before}{why}; {}", done.what()))),
+        (Righted::Well(done), None) => Ok(Booted::In(format!("{before}{done}"))),
+        (Righted::Ill(why), None) => Err(format!("{before}{why}")),
+    })
 }
 
 #[cfg(test)]
@@ -121,6 +144,41 @@ mod tests {
         assert!(matches!(taken, Taken::Ours(_)));
         let booted = late(&layout).await.expect("looked");
         assert!(matches!(&booted, Booted::Left(what) if what.contains("ann@laptop")), "{booted:?}");
+    }
+
+    #[tokio::test]
+    async fn whoever_dies_while_he_verifies_has_let_nothing_in() {
+        let (_dir, layout) = server(Duration::ZERO);
+        let mut site = Site::own(Settings::read(&layout).expect("settings"), "bootstrap");
+        assert_eq!(site.take_lock(Duration::ZERO).await, Ok(Ok(State::Idle)));
+        // Nothing has to be brought up here, so nothing else writes it down.
+        drop(site.put_right_after(State::Switched).await);
+        let record = crate::server::agent::Record::read(&layout.record()).expect("a record");
+        assert_eq!(record.state, State::Switched, "whoever finds it verifies");
+    }
+
+    #[tokio::test]
+    async fn who_is_told_to_end_waits_no_longer() {
+        let (_dir, layout) = server(Duration::from_secs(3600));
+        let run = Run { id: "run-1".into(), who: "ann@laptop".into(), what: "deploy".into() };
+        let taken = try_take(layout.server_lock(), &layout.server_lock_note(), &run).expect("opened");
+        assert!(matches!(taken, Taken::Ours(_)));
+        let mut site = Site::own(Settings::read(&layout).expect("settings"), "bootstrap");
+        site.ends.store(true, Ordering::Relaxed);
+        assert!(matches!(verified_in(&mut site).await, Ok(Booted::Left(_))));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_no_record_keeps_no_server_in() {
+        for held in [false, true] {
+            let (dir, layout) = server(Duration::ZERO);
+            // Nothing can be put in its place.
+            std::fs::create_dir(layout.record()).expect("made");
+            let run = Run { id: "run-1".into(), who: "ann@laptop".into(), what: "deploy".into() };
+            let _taken = held.then(|| try_take(layout.server_lock(), &layout.server_lock_note(), &run));
+            assert_eq!(early(&layout).await.is_ok(), held, "whose record it is when it is held is not ours to read");
+            assert!(dir.path().join("run/drain").exists());
+        }
     }
 
     #[tokio::test]

@@ -3,7 +3,8 @@
 use super::compose::{self, Inspected};
 use super::run::{last_lines, run};
 use super::wire::Sighting;
-use crate::fleet::model::{Counter, Fleet, Group, Service, ServiceName, Verify};
+use crate::fleet::model::{Counter, DrainBy, Fleet, Group, Known, Service, ServiceName, Verify};
+use crate::fleet::nodes::NodesSeen;
 use crate::fleet::verify::Evidence;
 use crate::http;
 use std::collections::BTreeMap;
@@ -109,4 +110,19 @@ pub async fn count(counter: &Counter) -> Option<u64> {
     let answer = http::get(&counter.http, None, "GET", ANSWER).await.ok()?;
     let json: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
     counter.json.split('.').try_fold(&json, |at, key| at.get(key))?.as_u64()
+}
+
+/// Reads who checks the server's health, as the gateway counted it.
+pub async fn nodes(by: &DrainBy) -> Known<NodesSeen> {
+    let Some(count) = by.nodes() else {
+        return Known::Unknown(format!("with `drain.by = \"{}\"` nobody counts", by.word()));
+    };
+    match http::get(&count.count, None, "GET", ANSWER).await {
+        Ok(answer) if answer.status == 200 => match serde_json::from_slice(&answer.body) {
+            Ok(seen) => Known::Known(seen),
+            Err(error) => Known::Unknown(format!("{}: what it answers is no count of nodes: {error}", count.count)),
+        },
+        Ok(answer) => Known::Unknown(format!("{} answers {}", count.count, answer.status)),
+        Err(error) => Known::Unknown(error.to_string()),
+    }
 }

@@ -29,8 +29,9 @@ pub fn units(app: &str, dir: &Path) -> [Unit; 3] {
     // Nothing but % is expanded there (systemd.unit(5)).
     let mounts = folder.replace("$$", "$");
     let app = app.replace('%', "%%");
-    // A signal for the main process only: what it runs is finished, not cut off.
-    let main_only = "KillMode=mixed";
+    // A signal for the main process only: it finishes what it runs. Each of its commands has a limit of its own, in which the grace
+    // periods of the release count that is there by then, so none is set here.
+    let main_only = "KillMode=mixed\nTimeoutStopSec=infinity";
     [
         Unit {
             name: early.clone(),
@@ -55,7 +56,7 @@ pub fn units(app: &str, dir: &Path) -> [Unit; 3] {
             text: format!(
                 "# Written by `handover install`.\n[Unit]\nDescription=Watch the services of {app} and heal what stays broken\n\
                  After=docker.service {bootstrap}\nRequiresMountsFor={mounts}\nStartLimitIntervalSec=0\n\n[Service]\n\
-                 Type=simple\nRestart=always\nRestartSec=5s\nTimeoutStopSec=10min\n{main_only}\n\
+                 Type=simple\nRestart=always\nRestartSec=5s\n{main_only}\n\
                  ExecStart={binary} watchdog --dir {folder}\n\n[Install]\nWantedBy=multi-user.target\n"
             ),
         },
@@ -108,6 +109,13 @@ mod tests {
         assert!(early.text.contains("Before=docker.service\n") && early.text.contains("--early"));
         assert!(bootstrap.text.contains("After=docker.service handover-mythex-early.service\n"));
         assert!(watchdog.text.contains("Restart=always\n"));
+        for unit in [&bootstrap, &watchdog] {
+            assert!(
+                unit.text.contains("KillMode=mixed\nTimeoutStopSec=infinity\n"),
+                "a heal is finished: {}",
+                unit.text
+            );
+        }
         for unit in [&early, &bootstrap] {
             assert!(unit.text.contains("PartOf=docker.service\n"), "{}", unit.text);
             assert!(unit.text.contains("WantedBy=docker.service\n"), "{}", unit.text);

@@ -4,8 +4,9 @@
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
 use crate::fleet::model::{
-    Absence, Container, Fleet, GroupName, Holder, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
+    Absence, Container, Fleet, GroupName, Holder, Known, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
 };
+use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use crate::fleet::verify::Evidence;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -196,6 +197,8 @@ pub enum Request {
     Look,
     /// Read the server's own count of real requests.
     Count,
+    /// Read who checks the server's health, node by node, as the gateway counted it.
+    Nodes,
     /// Stop the project's services, each with its own grace period, and remove the containers.
     Stop,
     /// Bring a staged release up; nothing is pulled, nothing is built.
@@ -265,6 +268,8 @@ pub enum Reply {
     Sighting(Sighting),
     /// To `Count`; `None` where it could not be read.
     Count(Option<u64>),
+    /// To `Nodes`.
+    Nodes(Known<NodesSeen>),
     /// To `Stop`.
     Stopped(Stopped),
     /// To `Start`: every container of the project afterwards.

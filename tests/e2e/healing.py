@@ -151,14 +151,17 @@ class Cases(suite.Base):
 
     def test_07_the_old_watchdog_meets_the_same_deploy(self):
         """One strike, no lock, as in the story: it starts what the deploy has stopped."""
-        script = ("while sleep 0.2; do docker ps --format '{{.Names}}' | grep -q mythex-api || docker compose -p mythex -f "
-                  "/opt/mythex/current/compose.resolved.json --env-file /dev/null up -d --no-deps api; done")
+        up = "docker compose -p mythex -f /opt/mythex/current/compose.resolved.json --env-file /dev/null up -d --no-deps api"
+        # Who holds the lock, and how far he has come, at the moment at which it acts all the same.
+        seen = "flock -n /opt/mythex/lock true || echo under a held lock: $(tr -d '\\n ' < /opt/mythex/record.json | grep -o '\"state\":[^,]*')"
+        script = f"while sleep 0.2; do docker ps --format '{{{{.Names}}}}' | grep -q mythex-api || {{ {seen}; {up}; }}; done"
         self.world.on("web-1", "systemd-run", "--unit=old-watchdog", "bash", "-c", script)
         process = self.world.start("deploy", "--servers", "web-1", tag="v1")
         journal = lambda: self.world.on("web-1", "journalctl", "-q", "-o", "cat", "-u", "old-watchdog")
         try:
-            # It acts in the middle of a deploy that holds the lock.
-            self.until("it starts the api", lambda: re.search("mythex-api-1 +Start", journal()))
+            # The incident: what the deploy has just stopped is started under its hands.
+            incident = r"under a held lock: .*(stopped|started)[\s\S]*mythex-api-1 +Start"
+            self.until("it starts the api in the middle of the deploy", lambda: re.search(incident, journal()))
             self.assertIsNone(process.poll())
         finally:
             self.world.on("web-1", "systemctl", "stop", "old-watchdog")
@@ -266,6 +269,18 @@ class Cases(suite.Base):
         end = self.world.run("install", "--servers", "web-1")
         self.ended(end, 1)
         self.assertIn("ssh.sudo = true", end.summary["error"]["hint"])
+
+    def test_15_an_engine_of_another_name_is_refused_with_what_to_do(self):
+        unit = self.world.on("web-1", "systemctl", "show", "-P", "FragmentPath", "docker.service")
+        self.world.on("web-1", "sh", "-c", f"mv {unit} {unit}.away && systemctl daemon-reload")
+        try:
+            end = self.world.run("install", "--servers", "web-1")
+        finally:
+            self.world.on("web-1", "sh", "-c", f"mv {unit}.away {unit} && systemctl daemon-reload")
+        self.ended(end, 1)
+        self.assertIn("systemd knows no docker.service here", end.message)
+        self.assertIn("bootstrap --early", json.dumps(end.summary))
+        self.assertEqual(self.world.on("web-1", "sh", "-c", "ls /etc/systemd/system | grep handover"), "")
 
 
 if __name__ == "__main__":

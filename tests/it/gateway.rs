@@ -4,5 +4,6 @@ mod hold;
 mod http2;
 mod live;
 mod malformed;
+mod nodes;
 mod proxy;
 mod world;

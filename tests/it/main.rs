@@ -16,6 +16,7 @@ mod interleavings;
 mod kubernetes;
 mod lab;
 mod measure;
+mod nodes;
 mod peers;
 mod plans;
 mod provision;

@@ -284,6 +284,7 @@ impl Server for Door {
                 installed: None,
                 asleep: BTreeMap::new(),
                 drift: Vec::new(),
+                nodes: None,
             })),
             Request::LockDeploy if state == Some("deploy") => Reply::Held(holder("handover deploy")),
             _ => Reply::Locked,

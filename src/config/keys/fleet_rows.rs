@@ -35,9 +35,10 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("balancer.group.health", "unhealthy", count(1, ANY, "checks"), Required, "2", "So many failures in a row take a target out."),
     key("balancer.group.health", "healthy", count(1, ANY, "checks"), Required, "2", "So many successes in a row bring it back. With `haproxy` the running process says `fall` and `rise` itself; `interval` is its `inter`, which it does not tell."),
 
-    key("drain", "by", Kind::Word { now: &["file", "http", "exec", "signal", "sigterm", "deregister"], later: &["gateway", "hold"] }, Computed("needed where there are groups"), "\"file\"", "How health is made to fail on purpose: a file that the app looks for, two calls, two commands, two signals, its own way when told to stop, or the balancer being told to let go."),
+    key("drain", "by", Kind::Word { now: &["file", "http", "exec", "signal", "sigterm", "deregister", "gateway"], later: &["hold"] }, Computed("needed where there are groups"), "\"file\"", "How health is made to fail on purpose: a file that the app looks for, two calls, two commands, two signals, its own way when told to stop, the balancer being told to let go, or the gateway, which looks for a file too and sees every node that asks for its health ([nodes.md](nodes.md))."),
     key("drain", "state", Kind::Word { now: &["maint", "drain"], later: &[] }, Computed("`maint`"), "\"drain\"", "With `haproxy` and `by = \"deregister\"`: the state in which HAProxy lets go. With `drain` persistent sessions still go there, and are waited for."),
-    key("drain", "file", Kind::Text(Form::File), Optional, "\"/run/mythex/drain\"", "With `by = \"file\"`: while this file is there, health answers 503."),
+    key("drain", "file", Kind::Text(Form::File), Optional, "\"/run/mythex/drain\"", "With `by = \"file\"` or `\"gateway\"`: while this file is there, health answers 503. With `gateway` it is the gateway's `drain_file`; where it is left out, `/run/APP/drain`."),
+    key("drain", "nodes", Kind::Table("drain.nodes"), Optional, "{ from = [\"10.0.0.0/16\"] }", "With `by = \"gateway\"`: whom the gateway counts, and where it tells ([nodes.md](nodes.md))."),
     key("drain", "http", Kind::Table("drain.http"), Optional, "{ drain = \"http://127.0.0.1:8080/drain\", undrain = \"http://127.0.0.1:8080/undrain\" }", "With `by = \"http\"`: two calls to the app."),
     key("drain", "exec", Kind::Table("drain.exec"), Optional, "{ drain = [\"api\", \"drain\"], undrain = [\"api\", \"undrain\"], service = \"api\" }", "With `by = \"exec\"`: two commands."),
     key("drain", "signal", Kind::Table("drain.signal"), Optional, "{ service = \"api\", drain = \"SIGUSR1\", undrain = \"SIGUSR2\" }", "With `by = \"signal\"`: two signals to a service's containers."),
@@ -49,6 +50,9 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("drain", "counter", Kind::Table("drain.counter"), Optional, "{ http = \"http://127.0.0.1:8080/stats\", json = \"requests\" }", "The server's own count of real requests; the stop waits until it is silent."),
     key("drain", "unverified_return", Kind::Bool, Default("false"), "true", "Consent to a server that may be back in rotation before it is verified (`http`, `exec`, `signal`: the state dies with the process)."),
 
+    key("drain.nodes", "count", Kind::Text(Form::LocalUrl), Default("\"http://127.0.0.1:9180/nodes\""), "\"http://127.0.0.1:9180/nodes\"", "Where the gateway tells who asked for its health: `/nodes` beside its `/metrics`."),
+    key("drain.nodes", "from", Kind::List { form: Form::Network, empty: true }, Computed("anywhere but on the server itself"), "[\"10.0.0.0/16\"]", "Where the balancer's nodes are. An address of the server itself, of Docker's bridge or of a proxy counts only where it is named here."),
+    key("drain.nodes", "agent", Kind::Text(Form::Line), Computed("`ELB-HealthChecker` with `kind = \"alb\"`, else any"), "\"ELB-HealthChecker\"", "How the `User-Agent` of the balancer's checks begins."),
     key("drain.http", "drain", Kind::Text(Form::LocalUrl), Required, "\"http://127.0.0.1:8080/drain\"", "Makes health fail."),
     key("drain.http", "undrain", Kind::Text(Form::LocalUrl), Required, "\"http://127.0.0.1:8080/undrain\"", "Makes it pass again."),
     key("drain.http", "method", Kind::Word { now: &["GET", "POST", "PUT", "DELETE"], later: &[] }, Default("\"POST\""), "\"PUT\"", "The method of both calls."),

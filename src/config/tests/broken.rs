@@ -73,8 +73,14 @@ const CHANGES: &[(&str, &str, &[&str])] = &[
         "83:1: a server has no targets with `balancer.kind = \"none\"`",
         "89:1: a server has no targets with `balancer.kind = \"none\"`",
     ]),
-    ("by     = \"file\"", "by     = \"gateway\"", &[
-        "44:10: `drain.by = \"gateway\"` is not built yet",
+    ("by     = \"file\"", "by     = \"hold\"", &[
+        "44:10: `drain.by = \"hold\"` is not built yet",
+    ]),
+    ("by     = \"file\"", "by     = \"file\"\nnodes = { from = [\"10.0.0.0/16\"] }", &[
+        "45:1: `drain.nodes` has no effect with `by = \"file\"`",
+    ]),
+    ("by     = \"file\"", "by     = \"gateway\"\nnodes = { from = [\"10.0.0.1/16\"] }", &[
+        "45:19: `drain.nodes.from` must be a network or an address: it has bits beyond its first 16: write `10.0.0.0/16`",
     ]),
     ("by     = \"file\"", "by     = \"http\"", &[
         "44:10: `drain.by = \"http\"` needs `drain.http`",

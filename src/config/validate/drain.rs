@@ -3,8 +3,16 @@
 use super::services::health_hit;
 use super::{Facts, idle, names, stranger};
 use crate::config::problem::Problem;
+use crate::config::view::View;
 
-const WAYS: [&str; 4] = ["file", "http", "exec", "signal"];
+/// What belongs to which way.
+const WAYS: [(&str, &[&str]); 5] = [
+    ("file", &["file", "gateway"]),
+    ("http", &["http"]),
+    ("exec", &["exec"]),
+    ("signal", &["signal"]),
+    ("nodes", &["gateway"]),
+];
 
 pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
     if !facts.drain.bad("by") {
@@ -18,6 +26,9 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
         }
     }
     both_alike(facts, problems);
+    if facts.drain.said("by").is_some_and(|by| by.text == "gateway") {
+        told_apart(facts, problems);
+    }
     let flips = facts.flips();
     if let (true, Some(real)) = (flips, facts.drain.said("real"))
         && let Some(problem) = health_hit(facts, real, "drain.real")
@@ -48,9 +59,9 @@ fn way(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
         }
         return;
     };
-    for name in WAYS {
+    for (name, ways) in WAYS {
         match facts.drain.entry(name) {
-            Some(entry) if name != by.text => {
+            Some(entry) if !ways.contains(&by.text) => {
                 problems.push(
                     idle(&entry.key_place, &format!("drain.{name}"), &format!("with `by = \"{}\"`", by.text))
                         .second(by.place, "the way that is taken"),
@@ -88,4 +99,40 @@ fn both_alike(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
             );
         }
     }
+}
+
+/// Whoever counts checks by their path cannot tell two groups apart that ask the same of one server.
+fn told_apart(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
+    let check = |group: &View<'_>| {
+        let health = group.sub("health");
+        Some((health.number::<u16>("port").or_else(|| group.number("port"))?, health.text("path")?))
+    };
+    for (at, group) in facts.groups.iter().enumerate() {
+        let Some(own) = check(group) else { continue };
+        let twin = facts.groups[..at].iter().find(|other| {
+            check(other).as_ref() == Some(&own)
+                && facts.servers.iter().any(|server| takes(server, other) && takes(server, group))
+        });
+        let (Some(twin), Some(place)) = (twin, group.sub("health").at("path").or_else(|| group.at("name"))) else {
+            continue;
+        };
+        let (port, path) = own;
+        let name = group.text("name").unwrap_or_default();
+        let problem =
+            Problem::new(place, "the checks of two groups cannot be told apart with `drain.by = \"gateway\"`")
+                .label(format!("port {port}, `{path}`"))
+                .hint(format!(
+                    "add a query to the health check of one of them, here and at the balancer: `{path}?g={name}`"
+                ));
+        problems.push(match twin.sub("health").at("path").or_else(|| twin.at("name")) {
+            Some(other) => problem.second(other, "asks the same"),
+            None => problem,
+        });
+    }
+}
+
+/// Whether a server is a target of a group.
+fn takes(server: &View<'_>, group: &View<'_>) -> bool {
+    let fields = server.fields("target");
+    fields.is_empty() || group.text("name").is_some_and(|name| fields.iter().any(|entry| entry.key == name))
 }

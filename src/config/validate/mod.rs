@@ -54,7 +54,7 @@ impl<'a> Facts<'a> {
 
     /// Whether health is made to fail while the services go on.
     fn flips(&self) -> bool {
-        let ways = ["file", "http", "exec", "signal", "sigterm"];
+        let ways = ["file", "http", "exec", "signal", "sigterm", "gateway"];
         self.drain.said("by").is_some_and(|said| ways.contains(&said.text))
     }
 

@@ -289,6 +289,12 @@ impl Network {
         Ok(network)
     }
 
+    /// Just this address.
+    #[must_use]
+    pub fn one(address: IpAddr) -> Self {
+        Self { first: address, bits: if address.is_ipv4() { 32 } else { 128 } }
+    }
+
     /// Whether an address belongs to it; IPv4 may come in IPv6's clothes.
     #[must_use]
     pub fn holds(&self, address: IpAddr) -> bool {

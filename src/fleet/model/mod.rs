@@ -7,6 +7,7 @@ mod observed;
 mod sleep;
 mod spec;
 mod tenant;
+mod watched;
 
 pub use duration::{DurationError, parse_duration, show_duration};
 pub use gateway::{
@@ -15,17 +16,17 @@ pub use gateway::{
 };
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
-    Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, LastHeal,
-    OverrideState, ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Watched,
-    Word, front_name,
+    Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, OverrideState,
+    ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Word, front_name,
 };
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket,
-    Server, Service, Ssh, TargetSpec, Verify, Watchdog,
+    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    RuntimeSocket, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };
 pub use tenant::{
     AdapterSpec, AlarmSpec, ClientSpec, ClusterSpec, ClusterWorkload, EdgeSpec, Mode, Never, ProbeSpec, PrometheusSpec,
     Shared, Tenant, Tenants, Version, WakerSpec, Workload, WorkloadKind,
 };
+pub use watched::{LastHeal, WatchdogState, Watched};

@@ -1,8 +1,8 @@
 //! What was observed: values that may also be *unknown*, which is never the same as fine.
 
-use super::{GroupName, HealthSettings, ReleaseId, ServerName, ServiceName, TargetId, Zone};
+use super::{GroupName, HealthSettings, ReleaseId, ServerName, ServiceName, TargetId, Watched, Zone};
+use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
-use crate::fleet::strikes::Strikes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -237,43 +237,9 @@ pub struct ServerFacts {
     /// What lies on the server and is not what was published or told it, each as a sentence.
     #[serde(default)]
     pub drift: Vec<String>,
-}
-
-/// What a server's watchdog saw last, and counts; it lies on the server, so that a restart forgets nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
-    /// Format number of the file.
-    pub format: u32,
-    /// When it looked, seconds since the epoch.
-    pub at: u64,
-    /// What it saw, in a word: `fine`, `failing`, `busy`, `absent`, `no_release`, `unknown`, `healed`.
-    pub word: String,
-    /// The same as a sentence.
-    pub what: String,
-    /// The counts.
-    pub strikes: Strikes,
-    /// The engine's count of restarts, by container id.
+    /// Who checks its health, where somebody counts.
     #[serde(default)]
-    pub restarts: BTreeMap<String, u32>,
-    /// How often each service was healed, ever.
-    #[serde(default)]
-    pub healed: BTreeMap<ServiceName, u64>,
-    /// The last heal.
-    #[serde(default)]
-    pub last_heal: Option<LastHeal>,
-}
-
-/// A heal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastHeal {
-    /// When it ended, seconds since the epoch.
-    pub at: u64,
-    /// Of which services.
-    pub services: Vec<ServiceName>,
-    /// Whether they passed afterwards.
-    pub worked: bool,
-    /// What was done, or what was wrong.
-    pub what: String,
+    pub nodes: Option<Known<NodesSeen>>,
 }
 
 impl ServerFacts {

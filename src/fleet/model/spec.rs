@@ -1,6 +1,6 @@
 //! The fleet as deploy.toml describes it, after validation: every default filled in, every name resolved.
 
-use super::{GroupAttributes, GroupName, ServerName, ServiceName, TargetId, Zone};
+use super::{GroupAttributes, GroupName, Network, ServerName, ServiceName, TargetId, Zone};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -369,6 +369,24 @@ pub enum DrainBy {
     Sigterm,
     /// The balancer is told to let the target go.
     Deregister,
+    /// A file that the gateway looks for, which sees every node that asks for its health.
+    Gateway {
+        /// The file's path on the server.
+        path: String,
+        /// Where and whom it counts.
+        nodes: NodeCount,
+    },
+}
+
+/// `drain.nodes`: the gateway's own count of who checks its health.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCount {
+    /// Where the gateway tells it, on the server.
+    pub count: String,
+    /// Where the balancer's nodes are; nothing: anywhere but on the server itself.
+    pub from: Vec<Network>,
+    /// How the `User-Agent` of the balancer's checks begins, where it has one of its own.
+    pub agent: Option<String>,
 }
 
 /// The two facts in which the ways to drain differ.
@@ -385,7 +403,7 @@ impl DrainBy {
     #[must_use]
     pub fn facts(&self) -> DrainFacts {
         match self {
-            Self::File { .. } => DrainFacts { survives_restart: true, undone_on_server: true },
+            Self::File { .. } | Self::Gateway { .. } => DrainFacts { survives_restart: true, undone_on_server: true },
             Self::Http { .. } | Self::Exec { .. } | Self::Signal { .. } => {
                 DrainFacts { survives_restart: false, undone_on_server: true }
             }
@@ -404,6 +422,25 @@ impl DrainBy {
             Self::Signal { .. } => "signal",
             Self::Sigterm => "sigterm",
             Self::Deregister => "deregister",
+            Self::Gateway { .. } => "gateway",
+        }
+    }
+
+    /// The file that makes health fail while it is there, where that is the way.
+    #[must_use]
+    pub fn file(&self) -> Option<&str> {
+        match self {
+            Self::File { path } | Self::Gateway { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The count of who checks, where there is one.
+    #[must_use]
+    pub fn nodes(&self) -> Option<&NodeCount> {
+        match self {
+            Self::Gateway { nodes, .. } => Some(nodes),
+            _ => None,
         }
     }
 }

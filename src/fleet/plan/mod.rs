@@ -174,6 +174,17 @@ impl Plan {
         self.batches.iter().flatten()
     }
 
+    /// What one server's settles would take without a proof node by node, where there is one.
+    #[must_use]
+    pub fn saved_by_nodes(&self) -> Option<Duration> {
+        self.drain.by.nodes()?;
+        let saved = self.groups.values().map(|numbers| {
+            let out = numbers.settle_out(&self.drain).max(self.drain.serve.saturating_sub(numbers.out_nominal()));
+            out + numbers.settle_in(&self.drain).saturating_sub(numbers.attributes.slow_start)
+        });
+        saved.max()
+    }
+
     /// How long it is expected to take, batch after batch.
     #[must_use]
     pub fn expected(&self) -> Duration {

@@ -62,6 +62,12 @@ impl GroupNumbers {
         if drain.by == DrainBy::Deregister { Duration::ZERO } else { timing::out_earliest(&self.settings) }
     }
 
+    /// When the last node has noticed a flip, at the latest.
+    #[must_use]
+    pub fn out_nominal(&self) -> Duration {
+        timing::out_nominal(&self.settings)
+    }
+
     /// How long a target takes requests on after it was deregistered, whatever is said of it.
     #[must_use]
     pub fn lingers(&self) -> Duration {
@@ -130,7 +136,7 @@ pub(super) fn steps(
     }
     if targets && !matches!(starts_as, StartsAs::Empty) && drain.by != DrainBy::Sigterm {
         let wait = if starts_as.needs_drain() { settle.max(drain.serve.saturating_sub(out)) } else { settle };
-        steps.push(step(Step::Settle, wait, wait * 2 + drain.max));
+        steps.push(step(Step::Settle, proved_after(drain, wait, Duration::ZERO), wait * 2 + drain.max));
     }
     if targets {
         steps.push(step(Step::GuardAgain, LOOK, GUARD_DEADLINE));
@@ -148,10 +154,16 @@ pub(super) fn steps(
         }
         let in_nominal = longest(&|n| timing::in_nominal(&n.settings));
         steps.push(step(Step::In, in_nominal, drain.back.unwrap_or(in_bound * 3 / 2)));
-        steps.push(step(Step::SettleIn, settle_in, settle_in * 2 + in_bound));
+        let slow_start = longest(&|n| n.attributes.slow_start);
+        steps.push(step(Step::SettleIn, proved_after(drain, settle_in, slow_start), settle_in * 2 + in_bound));
     }
     steps.push(one_look(Step::Unlock));
     steps
+}
+
+/// How long a settle is expected to take: what is proved node by node needs none of its own.
+fn proved_after(drain: &Drain, settle: Duration, counted: Duration) -> Duration {
+    if drain.by.nodes().is_some() { counted } else { settle }
 }
 
 /// Targets that are addresses wait the deregistration delay out before they can be registered again (AWS user guide,

@@ -1,5 +1,6 @@
 //! The relations themselves. One entry a relation; facts name their source.
 
+mod nodes;
 mod sleep;
 mod tenants;
 
@@ -490,6 +491,8 @@ pub static INVARIANTS: &[Invariant] = &[
     sleep::CIRCUIT_OUTLASTS_START,
     sleep::START_WITHIN_ALARM,
     sleep::START_WITHIN_WATCHDOG,
+    nodes::TRAFFIC_TELLS,
+    nodes::EVERYBODY_KNOWN,
     Invariant {
         id: "slow-start-within-pause",
         formula: "slow_start <= rolling.pause + settle",

@@ -162,7 +162,8 @@ fn authority(headers: &HeaderMap, named: Option<String>, version: Version) -> Re
         (None, None) if version == Version::HTTP_11 => return Err(Bad::Host),
         (host, None) => host.map(|host| host.to_str().map_err(|_| Bad::Host)).transpose()?,
     };
-    named.or_else(|| host.map(ToOwned::to_owned)).ok_or(Bad::Host)
+    // HTTP/1.0 knows no `Host`: HAProxy's checks have none. Whatever is not answered here without one is refused where hosts are looked up.
+    Ok(named.or_else(|| host.map(ToOwned::to_owned)).unwrap_or_default())
 }
 
 fn request_framing(headers: &HeaderMap, version: Version) -> Result<Framing, Bad> {

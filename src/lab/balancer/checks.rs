@@ -56,7 +56,14 @@ async fn ask(core: &Core, order: &CheckOrder) -> (Check, Option<u16>) {
         return fail(TargetReason::Timeout);
     };
     let host = at.to_string();
-    let ask = Ask { at, method: &Method::GET, path: &group.path, host: &host, agent: AGENT };
+    let ask = Ask {
+        at,
+        method: &Method::GET,
+        path: &group.path,
+        host: &host,
+        agent: AGENT,
+        from: core.source(order.node, at),
+    };
     match fetch(ask, timeout).await {
         Ok((status, _)) if group.matcher.passes(status) => (Check::Pass, Some(status)),
         Ok((status, _)) => (Check::Fail(TargetReason::ResponseCodeMismatch), Some(status)),

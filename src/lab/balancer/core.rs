@@ -41,6 +41,13 @@ pub(super) struct Core {
     /// Counts changes of registration: requests in flight look again whether theirs is to be cut.
     generation: watch::Sender<u64>,
     addresses: BTreeMap<Place, SocketAddr>,
+    sources: Vec<IpAddr>,
+}
+
+/// A loopback address for a node: all of 127.0.0.0/8 is this machine.
+pub(in crate::lab) fn own_address(node: usize) -> IpAddr {
+    let [.., high, low] = node.to_be_bytes();
+    IpAddr::from([127, 77, high, low.wrapping_add(1)])
 }
 
 impl Core {
@@ -62,6 +69,7 @@ impl Core {
             wake: Notify::new(),
             generation: watch::channel(0).0,
             addresses,
+            sources: spec.sources,
         })
     }
 
@@ -86,6 +94,14 @@ impl Core {
     pub(super) fn address(&self, place: &Place) -> Option<SocketAddr> {
         let own = place.0.as_str().parse::<IpAddr>().ok().filter(IpAddr::is_loopback);
         self.addresses.get(place).copied().or_else(|| own.map(|ip| SocketAddr::new(ip, place.1)))
+    }
+
+    /// From which address a node asks: each has one of its own, as far as the targets are on this machine.
+    pub(super) fn source(&self, node: usize, at: SocketAddr) -> Option<IpAddr> {
+        match self.sources.get(node) {
+            Some(source) => Some(*source),
+            None => (at.is_ipv4() && at.ip().is_loopback()).then(|| own_address(node)),
+        }
     }
 
     pub(super) fn group(&self, name: &GroupName) -> Option<GroupSpec> {

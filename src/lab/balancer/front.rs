@@ -54,7 +54,7 @@ pub(super) async fn listen(
     let listener = TcpListener::bind(wanted).await?;
     let address = listener.local_addr()?;
     let (core, group) = (Arc::clone(core), group.clone());
-    let door = Arc::new(Door { core, node, group, port: address.port(), pool: Pool::default() });
+    let door = Arc::new(Door { core, node, group, port: address.port(), pool: Pool::new(node) });
     Ok((address, tokio::spawn(accept(listener, door))))
 }
 

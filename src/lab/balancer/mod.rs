@@ -22,6 +22,7 @@ mod tests;
 mod views;
 mod xml;
 
+pub(in crate::lab) use core::own_address;
 pub use delay::Delay;
 pub use faults::{Fault, FaultKind, Faults};
 pub use log::Truth;
@@ -63,6 +64,8 @@ pub struct BalancerSpec {
     pub listen: Listen,
     /// Where the access log goes.
     pub access_log: Option<PathBuf>,
+    /// From which address each node asks targets; where none is named, a loopback address of its own asks those on this machine.
+    pub sources: Vec<std::net::IpAddr>,
     /// Whether the API insists on AWS's own ranges; a lab may have shorter intervals.
     pub strict_ranges: bool,
 }
@@ -125,6 +128,12 @@ impl Balancer {
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.endpoint)
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        lock(&self.core.model).nodes()
     }
 
     /// The nodes of the load balancer's listener: those of the first group.

@@ -6,6 +6,7 @@
 use super::core::Core;
 use super::lock;
 use super::model::Place;
+use crate::lab::fetch::connect;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response};
@@ -14,7 +15,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Why there is no answer of the target.
@@ -37,13 +37,20 @@ struct Idle {
 }
 
 /// One node's connections.
-#[derive(Debug, Default)]
-pub(super) struct Pool(Mutex<HashMap<Place, Vec<Idle>>>);
+#[derive(Debug)]
+pub(super) struct Pool {
+    node: usize,
+    idle: Mutex<HashMap<Place, Vec<Idle>>>,
+}
 
 impl Pool {
+    pub(super) fn new(node: usize) -> Self {
+        Self { node, idle: Mutex::default() }
+    }
+
     /// A connection that is free and still open. Those that are closed or were idle for too long are let go.
     fn take(&self, place: &Place, idle_timeout: Duration) -> Option<SendRequest<Incoming>> {
-        let mut pool = lock(&self.0);
+        let mut pool = lock(&self.idle);
         let idle = pool.get_mut(place)?;
         idle.retain(|idle| {
             !idle.sender.is_closed() && (!idle.sender.is_ready() || idle.since.elapsed() < idle_timeout)
@@ -54,7 +61,7 @@ impl Pool {
 
     /// Gives a connection back; it becomes free when its answer is read to the end.
     fn put(&self, place: &Place, sender: SendRequest<Incoming>) {
-        lock(&self.0).entry(place.clone()).or_default().push(Idle { sender, since: Instant::now() });
+        lock(&self.idle).entry(place.clone()).or_default().push(Idle { sender, since: Instant::now() });
     }
 
     /// Sends a request to a target, once.
@@ -68,7 +75,7 @@ impl Pool {
     ) -> Result<Response<Incoming>, NoAnswer> {
         let (mut sender, kept) = match self.take(place, core.idle_timeout()) {
             Some(sender) => (sender, true),
-            None => (connect(core, address).await?, false),
+            None => (self.connect(core, address).await?, false),
         };
         sent();
         let unsent = match sender.try_send_request(request).await {
@@ -82,20 +89,21 @@ impl Pool {
             },
         };
         // Not a byte was written: the kept connection had ended in the meantime.
-        let mut sender = connect(core, address).await?;
+        let mut sender = self.connect(core, address).await?;
         let response = sender.send_request(unsent).await.map_err(|error| because(&error))?;
         self.put(place, sender);
         Ok(response)
     }
-}
 
-async fn connect(core: &Core, address: SocketAddr) -> Result<SendRequest<Incoming>, NoAnswer> {
-    let connecting = tokio::time::timeout(core.connect_timeout(), TcpStream::connect(address));
-    let stream = connecting.await.map_err(|_| NoAnswer::ConnectTimeout)?.map_err(|_| NoAnswer::Refused)?;
-    stream.set_nodelay(true).map_err(|_| NoAnswer::Refused)?;
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|_| NoAnswer::Refused)?;
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(sender)
+    async fn connect(&self, core: &Core, address: SocketAddr) -> Result<SendRequest<Incoming>, NoAnswer> {
+        let connecting = connect(address, core.source(self.node, address));
+        let connecting = tokio::time::timeout(core.connect_timeout(), connecting);
+        let stream = connecting.await.map_err(|_| NoAnswer::ConnectTimeout)?.map_err(|_| NoAnswer::Refused)?;
+        stream.set_nodelay(true).map_err(|_| NoAnswer::Refused)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|_| NoAnswer::Refused)?;
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
 }
 
 fn because(error: &hyper::Error) -> NoAnswer {

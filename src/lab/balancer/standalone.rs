@@ -38,6 +38,9 @@ pub struct StandaloneSpec {
     /// Where the access log goes.
     #[serde(default)]
     pub access_log: Option<PathBuf>,
+    /// From which address each node asks targets, where it is to have one of its own.
+    #[serde(default)]
+    pub sources: Vec<std::net::IpAddr>,
     /// Whether the API insists on AWS's own ranges.
     #[serde(default)]
     pub strict_ranges: bool,
@@ -160,6 +163,7 @@ pub async fn standalone(spec: StandaloneSpec) -> io::Result<Standalone> {
         region: spec.region.clone(),
         listen: Listen { api: spec.api, nodes: spec.listen.clone() },
         access_log: spec.access_log.clone(),
+        sources: spec.sources.clone(),
         strict_ranges: spec.strict_ranges,
     };
     let balancer = Balancer::start(balancer, targets, addresses, clock).await?;

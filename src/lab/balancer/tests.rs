@@ -69,7 +69,7 @@ async fn balancer(targets: &[(&str, SocketAddr)]) -> Balancer {
 }
 
 async fn get(at: SocketAddr, path: &str) -> (u16, String) {
-    let ask = Ask { at, method: &Method::GET, path, host: "shop.example", agent: "test" };
+    let ask = Ask { at, method: &Method::GET, path, host: "shop.example", agent: "test", from: None };
     let (status, body) = fetch(ask, Duration::from_secs(20)).await.expect("an answer");
     (status, String::from_utf8_lossy(&body).into_owned())
 }

@@ -3,10 +3,12 @@
 use super::Machine;
 use super::process::Process;
 use super::wiring::spot;
-use crate::fleet::model::{ReleaseId, Service, ServiceName, Verify};
+use crate::fleet::model::{Known, ReleaseId, Service, ServiceName, Verify};
+use crate::fleet::nodes::NodesSeen;
 use crate::fleet::verify::{Evidence, judge};
 use crate::lab::fetch::{Ask, NoAnswer, fetch};
 use crate::lab::lock;
+use crate::lab::service::NODES;
 use crate::server::wire::{Failure, Sighting, Verified};
 use hyper::Method;
 use std::collections::BTreeMap;
@@ -19,6 +21,8 @@ use tokio::net::TcpStream;
 const AGENT: &str = "handover-lab";
 /// Each thing is asked so often: one of several workers may answer otherwise.
 const TIMES: usize = 3;
+/// So much of an answer is kept.
+const BODY_KEPT: usize = 64 * 1024;
 /// No answer by then is none, on the wall: a look is our own work and does not run faster than the machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -37,9 +41,9 @@ impl Machine {
         let at = self.wiring.at(port).ok_or_else(|| format!("{url}: nobody listens on port {port} here"))?;
         let method: Method = method.parse().map_err(|_| format!("`{method}` is no method"))?;
         let own_host = format!("127.0.0.1:{port}");
-        let ask = Ask { at, method: &method, path: &path, host: host.unwrap_or(&own_host), agent: AGENT };
+        let ask = Ask { at, method: &method, path: &path, host: host.unwrap_or(&own_host), agent: AGENT, from: None };
         match fetch(ask, PATIENCE).await {
-            Ok((status, body)) => Ok((status, String::from_utf8_lossy(&body).chars().take(4096).collect())),
+            Ok((status, body)) => Ok((status, String::from_utf8_lossy(&body).chars().take(BODY_KEPT).collect())),
             Err(NoAnswer::Late) => Err(format!("{url} gave no answer in time")),
             Err(NoAnswer::Broken(why)) => Err(format!("{url}: {why}")),
         }
@@ -71,6 +75,29 @@ impl Machine {
         let (_, body) = self.ask("GET", &counter.http, None).await.ok()?;
         let json: serde_json::Value = serde_json::from_str(&body).ok()?;
         counter.json.split('.').try_fold(&json, |at, key| at.get(key))?.as_u64()
+    }
+
+    /// What the services that answer health checks counted, all of them together.
+    pub(super) async fn nodes(&self) -> Known<NodesSeen> {
+        let mut all: Option<NodesSeen> = None;
+        for port in self.wiring.counted(&self.spec.fleet, &self.server) {
+            let answer = self.ask("GET", &format!("http://127.0.0.1:{port}{NODES}"), None).await;
+            let seen: NodesSeen = match answer.map(|(_, body)| serde_json::from_str(&body)) {
+                Ok(Ok(seen)) => seen,
+                Ok(Err(error)) => return Known::Unknown(error.to_string()),
+                Err(why) => return Known::Unknown(why),
+            };
+            all = Some(match all {
+                None => seen,
+                Some(mut all) => {
+                    all.up = all.up.min(seen.up);
+                    all.more |= seen.more;
+                    all.nodes.extend(seen.nodes);
+                    all
+                }
+            });
+        }
+        all.map_or_else(|| Known::Unknown("nobody answers health checks here".into()), Known::Known)
     }
 
     pub(super) async fn verify(&self, id: &ReleaseId) -> Result<Verified, Failure> {

@@ -16,7 +16,7 @@ pub use process::ServiceCommand;
 use crate::clock::Clock;
 use crate::event::LabService;
 use crate::fleet::model::{
-    Absence, DrainBy, Fleet, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts, ServerName, ServiceName,
+    Absence, Fleet, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts, ServerName, ServiceName,
 };
 use crate::lab::lock;
 use crate::lab::ports::Ports;
@@ -233,6 +233,7 @@ impl Machine {
             Request::Flip { drained } => self.flip(drained).await,
             Request::Look => Ok(Reply::Sighting(self.look().await)),
             Request::Count => Ok(Reply::Count(self.count().await)),
+            Request::Nodes => Ok(Reply::Nodes(self.nodes().await)),
             Request::Stop => Ok(Reply::Stopped(self.stop().await)),
             Request::Start { release } => {
                 self.start(&release).await?;
@@ -277,6 +278,7 @@ impl Machine {
             installed: None,
             asleep: BTreeMap::new(),
             drift: Vec::new(),
+            nodes: None,
         }
     }
 
@@ -297,10 +299,7 @@ impl Machine {
     }
 
     fn is_drained(&self, state: &State) -> bool {
-        match self.spec.fleet.drain.by {
-            DrainBy::File { .. } => self.drain_file().exists(),
-            _ => state.drained,
-        }
+        if self.spec.fleet.drain.by.file().is_some() { self.drain_file().exists() } else { state.drained }
     }
 
     fn release(&self, id: &ReleaseId) -> Result<ReleaseOnDisk, Failure> {

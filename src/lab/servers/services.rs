@@ -83,7 +83,7 @@ impl Machine {
             speed: self.spec.clock.speed(),
             listens: self.wiring.listens(&service.name),
             answers: self.wiring.answers(fleet, &self.server, &service.name, shown),
-            drain_file: matches!(fleet.drain.by, DrainBy::File { .. }).then(|| self.drain_file()),
+            drain_file: fleet.drain.by.file().map(|_| self.drain_file()),
             serves_on: (fleet.drain.by == DrainBy::Sigterm).then(|| service.shutdown.mul_f64(SERVES_ON_SHARE)),
             heartbeat: looks::heartbeat(&service.verify).map(|_| self.heartbeat_file(&service.name)),
             start: service.deadline.mul_f64(self.share(service, "start", START_SHARE)),
@@ -167,7 +167,7 @@ impl Machine {
     /// Makes health fail on purpose, or no more, the way that deploy.toml says.
     pub(super) async fn flip(&self, drained: bool) -> Result<Reply, Failure> {
         match &self.spec.fleet.drain.by {
-            DrainBy::File { .. } => self.flip_file(drained)?,
+            DrainBy::File { .. } | DrainBy::Gateway { .. } => self.flip_file(drained)?,
             DrainBy::Http { drain, undrain } => self.flip_http(if drained { drain } else { undrain }).await?,
             DrainBy::Exec { .. } | DrainBy::Signal { .. } => {
                 let order = if drained { "drain" } else { "undrain" };

@@ -3,11 +3,11 @@
 
 use super::{LabServer, Machine};
 use crate::fleet::model::{ReleaseId, ReleaseOnDisk, ServiceName};
-use crate::fleet::strikes::{Rules, Seen, Strikes, Verdict};
+use crate::fleet::strikes::{Rules, Seen, Strikes};
 use crate::fleet::verify::judge;
+use crate::fleet::watch::{Do, Left, Look, Next, Saw, Turn};
 use crate::lab::lock;
-use crate::lab::story::given;
-use crate::server::wire::{Failure, FailureKind, Run};
+use crate::server::wire::{Failure, FailureKind, Reply, Run};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -53,29 +53,58 @@ impl LabServer {
         Ok(true)
     }
 
-    /// The watchdog mended: a held lock is planned work; strikes are counted, and looked at again under the lock.
-    pub(in crate::lab) async fn look(&self, rules: &Rules, strikes: &mut Strikes) -> Result<(), Failure> {
+    /// The watchdog mended: a turn of the one that is installed on servers.
+    pub(in crate::lab) async fn look(&self, rules: &Rules, strikes: &mut Strikes) {
+        let (mut turn, mut todo) = Turn::begin(*rules);
+        loop {
+            let saw = self.carry_out(todo).await;
+            match turn.step(strikes, saw, self.machine.spec.clock.now().since_start().as_secs()) {
+                Next::Do(next) => todo = next,
+                Next::End(_) => return,
+            }
+        }
+    }
+
+    async fn carry_out(&self, todo: Do) -> Saw {
         let (machine, run) = (&self.machine, watchdog(self));
-        if !given(&machine.locks.server(&run, Duration::ZERO).await) {
-            strikes.start_again();
-            return Ok(());
+        match todo {
+            Do::SeeLock | Do::TakeLock => {
+                let holder = match machine.locks.server(&run, Duration::ZERO).await {
+                    Reply::Held(holder) => Some(holder.who),
+                    _ => None,
+                };
+                match (todo, holder) {
+                    (Do::TakeLock, None) => Saw::Taken(Ok(false)),
+                    (Do::TakeLock, Some(holder)) => Saw::Taken(Err(holder)),
+                    (_, None) => {
+                        machine.locks.free_server(&run);
+                        Saw::Lock(None)
+                    }
+                    (_, holder) => Saw::Lock(holder),
+                }
+            }
+            Do::Look => {
+                let release = machine.definition().ok();
+                let services = match &release {
+                    Some(id) => machine.seen(id).await.map_err(|failure| failure.to_string()),
+                    None => Ok(BTreeMap::new()),
+                };
+                // Nobody dies here, and nobody is left out.
+                Saw::Server(Box::new(Look { release, absent: None, left: Left::Nothing, services }))
+            }
+            Do::Heal(_) => {
+                let started = match machine.definition() {
+                    Ok(id) => machine.start(&id).await,
+                    Err(failure) => Err(failure),
+                };
+                Saw::Done(started.map(|()| String::new()).map_err(|failure| failure.to_string()))
+            }
+            Do::PutRight | Do::LetBack => Saw::Done(Ok(String::new())),
+            Do::Free => {
+                machine.locks.free_server(&run);
+                Saw::Done(Ok(String::new()))
+            }
         }
-        machine.locks.free_server(&run);
-        let id = machine.definition()?;
-        let seen = machine.seen(&id).await?;
-        if !given(&machine.locks.server(&run, Duration::ZERO).await) {
-            // Somebody took it while we looked: what we saw may be their doing.
-            strikes.start_again();
-            return Ok(());
-        }
-        let now = machine.spec.clock.now().since_start().as_secs();
-        let verdicts = strikes.look(rules, &id, &seen, now);
-        let ill: Vec<&ServiceName> =
-            verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Heal).map(|(service, _)| service).collect();
-        let healed = if ill.is_empty() { Ok(()) } else { machine.start(&id).await };
-        strikes.healed(ill, now);
-        machine.locks.free_server(&run);
-        healed
     }
 }
 

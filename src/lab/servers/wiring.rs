@@ -3,9 +3,9 @@
 
 use crate::fleet::model::{DrainBy, Fleet, Group, Server, ServiceName, Verify};
 use crate::lab::ports::Ports;
-use crate::lab::service::{Answer, Kind, Listen};
+use crate::lab::service::{Answer, Kind, Listen, NODES};
 use hyper::Uri;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 
@@ -26,6 +26,14 @@ impl Wiring {
     /// Where a port of deploy.toml really is.
     pub(super) fn at(&self, port: u16) -> Option<SocketAddr> {
         self.at.get(&port).copied()
+    }
+
+    /// The ports at which the balancer checks, one for each service that answers.
+    pub(super) fn counted(&self, fleet: &Fleet, server: &Server) -> Vec<u16> {
+        let mut seen = BTreeSet::new();
+        let mut ports: Vec<u16> = health_checks(fleet, server).into_iter().map(|(port, _)| port).collect();
+        ports.retain(|port| self.owners.get(port).is_some_and(|owner| seen.insert(owner.clone())));
+        ports
     }
 
     pub(super) fn listens(&self, service: &ServiceName) -> Vec<Listen> {
@@ -58,6 +66,9 @@ impl Wiring {
                     all.push(Answer { port, path, method: Some(call.method.clone()), kind });
                 }
             }
+        }
+        for port in self.counted(fleet, server) {
+            all.push(Answer { port, path: NODES.to_owned(), method: None, kind: Kind::Nodes });
         }
         all.retain(|answer| self.owners.get(&answer.port) == Some(service));
         all

@@ -2,12 +2,16 @@
 
 use super::CRASHED;
 use super::spec::{Answer, Fault, Kind, ServiceSpec};
+use crate::fleet::nodes::{Asked, Counts, Origin, Told};
+use crate::lab::lock;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
+use std::net::IpAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who asks on purpose and is no real traffic.
 const NO_TRAFFIC: [&str; 2] = ["ELB-HealthChecker", "handover-lab"];
@@ -16,13 +20,21 @@ const NO_TRAFFIC: [&str; 2] = ["ELB-HealthChecker", "handover-lab"];
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) spec: ServiceSpec,
+    began: Instant,
+    nodes: Mutex<Counts>,
     drained: AtomicBool,
     requests: AtomicU64,
 }
 
 impl App {
     pub(super) fn new(spec: ServiceSpec) -> Self {
-        Self { spec, drained: AtomicBool::new(false), requests: AtomicU64::new(0) }
+        Self {
+            spec,
+            began: Instant::now(),
+            nodes: Mutex::default(),
+            drained: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn drain(&self, drained: bool) {
@@ -51,7 +63,18 @@ impl App {
         self.drained.load(Ordering::SeqCst) || self.spec.drain_file.as_ref().is_some_and(|file| file.exists())
     }
 
-    pub(super) async fn answer(&self, port: u16, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    /// Fleet time since it started.
+    fn up(&self) -> Duration {
+        self.began.elapsed().mul_f64(self.spec.speed)
+    }
+
+    fn told(&self, (address, port): (IpAddr, u16), path: &str, agent: &str, told: Told) {
+        let asked = Asked { address, origin: Origin::Itself, path, port, agent };
+        lock(&self.nodes).told(asked, told, self.up());
+    }
+
+    pub(super) async fn answer(&self, ends: (IpAddr, u16), request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (address, port) = ends;
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let found = self.spec.answers.iter().find(|answer| fits(answer, port, path, request.method().as_str()));
         let kind = found.map(|answer| &answer.kind);
@@ -60,17 +83,28 @@ impl App {
             !NO_TRAFFIC.iter().any(|other| agent.starts_with(other)) && !matches!(kind, Some(Kind::Health { .. }));
         if real {
             self.requests.fetch_add(1, Ordering::SeqCst);
+            lock(&self.nodes).real(address, self.up());
             self.sleep(self.spec.latency).await;
         }
         match kind {
-            Some(Kind::Health { .. }) if self.is_drained() => answer(503, "{\"status\":\"draining\"}"),
-            Some(Kind::Health { body }) => answer(200, body),
+            Some(Kind::Health { .. }) if self.is_drained() => {
+                self.told(ends, path, agent, Told::Out);
+                answer(503, "{\"status\":\"draining\"}")
+            }
+            Some(Kind::Health { body }) => {
+                self.told(ends, path, agent, Told::In);
+                answer(200, body)
+            }
             Some(Kind::Verify { .. }) if self.spec.fault == Some(Fault::FailsVerify) => {
                 answer(500, "{\"error\":\"it does not work, as ordered\"}")
             }
             _ if real && self.spec.fault == Some(Fault::AnswersErrors) => answer(500, "{\"error\":\"as ordered\"}"),
             Some(Kind::Verify { status, body }) => answer(*status, body),
             Some(Kind::Count { json }) => answer(200, &nested(json, self.requests.load(Ordering::SeqCst))),
+            Some(Kind::Nodes) => {
+                let seen = lock(&self.nodes).seen(self.up(), |_| Origin::Itself);
+                answer(200, &serde_json::to_string(&seen).unwrap_or_default())
+            }
             Some(Kind::Drain) => {
                 self.drain(true);
                 answer(200, "{}")

@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io::{BufRead, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,6 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+/// Where a service that answers health checks tells who asked; no path of a user's begins so.
+pub(super) const NODES: &str = "/.handover-lab/nodes";
 /// What `lab-service` ends with when it does not know what it is.
 const USAGE: i32 = 2;
 /// What a crash that was ordered ends with.
@@ -146,7 +149,7 @@ async fn accept(listener: TcpListener, port: u16, app: Arc<App>, mut stopping: w
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(clients.spawn(serve(stream, port, Arc::clone(&app), stopping.clone()))),
+                Ok((stream, peer)) => drop(clients.spawn(serve(stream, (peer.ip(), port), Arc::clone(&app), stopping.clone()))),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             _ = stopping.changed() => break,
@@ -157,13 +160,13 @@ async fn accept(listener: TcpListener, port: u16, app: Arc<App>, mut stopping: w
     while clients.join_next().await.is_some() {}
 }
 
-async fn serve(stream: TcpStream, port: u16, app: Arc<App>, mut stopping: watch::Receiver<()>) {
+async fn serve(stream: TcpStream, ends: (IpAddr, u16), app: Arc<App>, mut stopping: watch::Receiver<()>) {
     if stream.set_nodelay(true).is_err() {
         return;
     }
     let service = service_fn(move |request| {
         let app = Arc::clone(&app);
-        async move { Ok::<_, Infallible>(app.answer(port, request).await) }
+        async move { Ok::<_, Infallible>(app.answer(ends, request).await) }
     });
     let mut connection = std::pin::pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     tokio::select! {

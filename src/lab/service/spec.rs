@@ -65,6 +65,8 @@ pub(in crate::lab) enum Kind {
     Verify { status: u16, body: String },
     /// How many real requests there were.
     Count { json: String },
+    /// Who asked for health.
+    Nodes,
     /// Makes health fail.
     Drain,
     /// Makes it pass again.

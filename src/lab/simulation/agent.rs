@@ -1,18 +1,16 @@
-//! A simulated agent: the locks it holds, what it carries out, and what it does when its deploy dies.
+//! A simulated agent: the locks it holds, and what it carries out.
 //!
-//! What is decided then is decided by `fleet::recovery`, as on a real server.
+//! What its record says is decided by `fleet::recovery`, as on a real server.
 
 use super::faults::Fault;
 use super::machine::AgentId;
 use super::world::{Inner, World, dies_with_it};
 use crate::clock::Stamp;
 use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServerName, ServiceName};
-use crate::fleet::recovery::{PutRight, State, lets_back, put_right};
+use crate::fleet::recovery::{PutRight, State, flipped_out, freed, put_right, taken_over};
 use crate::rollout::machine::Protection;
 use crate::server::wire::{Failure, FailureKind, Reply, Request, Resolved, Stopped, StoppedContainer};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
 
 /// Between two looks.
 pub(super) const TICK: Duration = Duration::from_millis(200);
@@ -34,46 +32,6 @@ fn changes(request: &Request) -> bool {
         request,
         Request::Flip { .. } | Request::Stop | Request::Start { .. } | Request::Switch { .. } | Request::Absent { .. }
     )
-}
-
-/// What an agent does besides what it is asked: it notices that its deploy is dead, and puts its server right.
-pub(super) async fn watch(world: World, server: ServerName, agent: AgentId, work: Arc<Mutex<()>>) {
-    let (lease, dead_man) = world.with(|inner| (inner.fleet.lock.lease, inner.without != Some(Protection::DeadMan)));
-    let (mut silent, mut broken) = (Duration::ZERO, Duration::ZERO);
-    loop {
-        world.clock.sleep(TICK).await;
-        let cut = world.is_cut(&server);
-        let (over, goodbye, broke) = world.with(|inner| {
-            let found = inner.machines.get(&server).and_then(|machine| machine.agents.get(&agent));
-            let death = found.and_then(|found| inner.dead_runs.get(&found.run));
-            let over = found.is_none_or(|found| found.ended || found.yields);
-            (over, death == Some(&true), death == Some(&false) || found.is_some_and(|found| found.gone))
-        });
-        if over {
-            return;
-        }
-        silent = if cut { silent + TICK } else { Duration::ZERO };
-        broken = if broke && !cut { broken + TICK } else { Duration::ZERO };
-        if (goodbye && !cut) || silent >= lease || broken >= lease {
-            break;
-        }
-    }
-    // What runs is finished first; what comes after it is for nobody.
-    world.with(|inner| inner.close(&server, agent));
-    let _one_at_a_time = work.lock().await;
-    let worker = Worker { world: world.clone(), server: server.clone(), run: String::new(), agent };
-    if dead_man && world.with(|inner| inner.machines[&server].lock == Some(agent)) {
-        worker.put_right().await;
-    }
-    world.with(|inner| {
-        if let Some(machine) = inner.machines.get_mut(&server).filter(|machine| machine.lock == Some(agent)) {
-            machine.lock_note = None;
-        }
-        if let Some(machine) = inner.machines.get_mut(&server).filter(|machine| machine.deploy_lock == Some(agent)) {
-            machine.deploy_note = None;
-        }
-        inner.end_agent(&server, agent);
-    });
 }
 
 impl Inner {
@@ -110,18 +68,18 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    fn with<T>(&self, act: impl FnOnce(&mut Inner, Stamp) -> T) -> T {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Inner, Stamp) -> T) -> T {
         let now = self.world.clock.now();
         self.world.with(|inner| act(inner, now))
     }
 
-    fn machine<T>(&self, act: impl FnOnce(&mut super::machine::Machine) -> T) -> Result<T, Failure> {
+    pub(super) fn machine<T>(&self, act: impl FnOnce(&mut super::machine::Machine) -> T) -> Result<T, Failure> {
         let gone = || Failure::new(FailureKind::Internal, "there is no such server");
         self.with(|inner, _| inner.machines.get_mut(&self.server).map(act)).ok_or_else(gone)
     }
 
     /// A killed agent does nothing more.
-    fn is_dead(&self) -> bool {
+    pub(super) fn is_dead(&self) -> bool {
         self.with(|inner, _| inner.machines[&self.server].agents.get(&self.agent).is_none_or(|agent| agent.ended))
     }
 
@@ -149,7 +107,7 @@ impl Worker {
     }
 
     /// Promise 4.
-    fn begin_work(&self, word: &str) {
+    pub(super) fn begin_work(&self, word: &str) {
         self.with(|inner, _| {
             let machine = &inner.machines[&self.server];
             let (other, holder) = (machine.at_work.clone(), machine.lock);
@@ -167,7 +125,7 @@ impl Worker {
         });
     }
 
-    fn end_work(&self) {
+    pub(super) fn end_work(&self) {
         drop(self.machine(|machine| {
             if machine.at_work.as_ref().is_some_and(|(by, _)| *by == self.agent) {
                 machine.at_work = None;
@@ -232,7 +190,8 @@ impl Worker {
         self.machine(|machine| {
             machine.lock = Some(self.agent);
             machine.lock_note = Some(self.run.clone());
-            (machine.state, machine.record_of) = (State::Locked, Some(self.run.clone()));
+            (machine.state, machine.record_of) = (taken_over(&machine.state), Some(self.run.clone()));
+            machine.untouched = true;
         })?;
         self.last_command().await;
         Ok(Reply::Locked)
@@ -240,7 +199,7 @@ impl Worker {
 
     fn enter(&self, state: State) -> Result<(), Failure> {
         self.with(|inner, now| inner.disk_is_full(&self.server, now))?;
-        self.machine(|machine| machine.state = state)
+        self.machine(|machine| (machine.state, machine.untouched) = (state, false))
     }
 
     async fn obey(&self, request: Request) -> Result<Reply, Failure> {
@@ -284,6 +243,7 @@ impl Worker {
             Request::Flip { drained } => self.flip(drained).map(done),
             Request::Look => Ok(Reply::Sighting(self.with(|inner, now| inner.look(&self.server, now)))),
             Request::Count => self.machine(|machine| Reply::Count(Some(machine.count))),
+            Request::Nodes => Ok(Reply::Nodes(self.with(|inner, now| inner.nodes(&self.server, now)))),
             Request::Verify { release } => {
                 Ok(Reply::Verified(Box::new(self.with(|inner, now| inner.verify(&self.server, &release, now)))))
             }
@@ -293,7 +253,7 @@ impl Worker {
                     if machine.current.as_ref() != Some(&release) {
                         machine.previous = machine.current.replace(release.clone());
                     }
-                    (machine.incoming, machine.state) = (None, State::Switched);
+                    (machine.incoming, machine.state, machine.untouched) = (None, State::Switched, false);
                     Reply::Switched(release)
                 })
             }
@@ -336,24 +296,31 @@ impl Worker {
     fn flip(&self, drained: bool) -> Result<(), Failure> {
         self.with(|inner, now| inner.disk_is_full(&self.server, now))?;
         self.machine(|machine| {
-            machine.drained = drained;
-            if drained && machine.state == State::Locked {
-                machine.state = State::Drained;
-            } else if !drained && machine.state == State::Drained {
+            if drained {
+                machine.state = flipped_out(machine.state.clone(), machine.drained);
+            } else if matches!(machine.state, State::Drained | State::Switched) {
                 machine.state = State::Locked;
             }
+            machine.drained = drained;
         })
     }
 
     fn unlock(&self) -> Result<Reply, Failure> {
+        let passes = self.with(|inner, now| {
+            let current = inner.machines[&self.server].current.clone();
+            current.is_some_and(|current| inner.passes(&self.server, &current, now))
+        });
         self.machine(|machine| {
             if machine.lock != Some(self.agent) {
                 return Reply::Done;
             }
-            if lets_back(&machine.state, machine.drained, machine.absence.is_some()) && machine.running.is_some() {
-                machine.drained = false;
+            match put_right(&machine.state, machine.drained, machine.absence.is_some()) {
+                PutRight::FlipBackIfItRuns => machine.drained &= machine.running.is_none(),
+                PutRight::LetBackIfVerified => machine.drained &= !passes,
+                PutRight::Nothing | PutRight::StaysOut | PutRight::UpButOut | PutRight::BringCurrentUp => {}
             }
-            (machine.state, machine.lock, machine.lock_note) = (State::Idle, None, None);
+            (machine.state, machine.lock, machine.lock_note) =
+                (freed(machine.state.clone(), machine.untouched), None, None);
             Reply::Done
         })
     }
@@ -410,7 +377,7 @@ impl Worker {
         Ok(Stopped { stopped, left: Vec::new() })
     }
 
-    async fn up(&self, release: &ReleaseId) {
+    pub(super) async fn up(&self, release: &ReleaseId) {
         self.with(|inner, now| inner.machines.get_mut(&self.server).map(|m| m.command_until = Some(now + UP)));
         self.world.clock.sleep(UP).await;
         self.with(|inner, now| {
@@ -418,48 +385,5 @@ impl Worker {
             (machine.running, machine.up, machine.started) = (Some(release.clone()), true, Some(now));
             (machine.incoming, machine.command_until, machine.leaving) = (Some(release.clone()), None, None);
         });
-    }
-
-    /// The deploy is dead and nothing runs any more.
-    async fn put_right(&self) {
-        let (state, drained, out) = self.with(|inner, _| {
-            let machine = &inner.machines[&self.server];
-            (machine.state.clone(), machine.drained, machine.absence.is_some())
-        });
-        self.begin_work("dead-man");
-        match put_right(&state, drained, out) {
-            PutRight::Nothing | PutRight::StaysOut => {}
-            PutRight::FlipBackIfItRuns => {
-                drop(self.machine(|machine| machine.drained &= machine.running.is_none() || !machine.up));
-            }
-            PutRight::BringCurrentUp => self.bring_current_up().await,
-        }
-        self.end_work();
-        if !self.is_dead() {
-            drop(self.machine(|machine| machine.state = State::Idle));
-        }
-    }
-
-    async fn bring_current_up(&self) {
-        let Some(current) = self.with(|inner, _| inner.machines[&self.server].current.clone()) else { return };
-        if !self.with(|inner, now| inner.passes(&self.server, &current, now)) {
-            self.up(&current).await;
-        }
-        let longest = self.with(|inner, _| {
-            let deadlines = inner.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
-            (deadlines, inner.fleet.rolling.stable)
-        });
-        let until = self.world.clock.now() + longest.0;
-        let mut since: Option<Stamp> = None;
-        while self.world.clock.now() < until && !self.is_dead() {
-            let now = self.world.clock.now();
-            let passes = self.with(|inner, now| inner.passes(&self.server, &current, now));
-            since = if passes { Some(since.unwrap_or(now)) } else { None };
-            if since.is_some_and(|since| now.since(since) >= longest.1) {
-                drop(self.machine(|machine| (machine.drained, machine.incoming) = (false, None)));
-                return;
-            }
-            self.world.clock.sleep(Duration::from_secs(1)).await;
-        }
     }
 }

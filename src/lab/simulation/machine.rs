@@ -1,5 +1,6 @@
 //! A simulated server: what lies on its disk, what runs on it, who holds its locks, and what it says of itself.
 
+use super::count::Count;
 use super::faults::{Fault, Wreck};
 use super::world::{Inner, NEW, OLD};
 use crate::clock::Stamp;
@@ -23,6 +24,7 @@ pub(super) struct Machine {
     pub(super) up: bool,
     pub(super) started: Option<Stamp>,
     pub(super) drained: bool,
+    pub(super) nodes: Count,
     /// Until when an app that drains itself on SIGTERM stays.
     pub(super) leaving: Option<Stamp>,
     pub(super) absence: Option<Absence>,
@@ -38,6 +40,8 @@ pub(super) struct Machine {
     /// What the record says: how far, by which run.
     pub(super) state: State,
     pub(super) record_of: Option<String>,
+    /// Who has the lock has done nothing yet to what he found.
+    pub(super) untouched: bool,
     /// A command that goes on although its agent was killed ends then.
     pub(super) command_until: Option<Stamp>,
     pub(super) journals: BTreeMap<String, String>,
@@ -68,6 +72,7 @@ impl Machine {
         Self {
             running: Some(old.clone()),
             up: true,
+            nodes: Count::default(),
             started: Some(Stamp::ZERO),
             drained: false,
             leaving: None,
@@ -82,6 +87,7 @@ impl Machine {
             deploy_note: None,
             state: State::Idle,
             record_of: None,
+            untouched: false,
             command_until: None,
             journals: BTreeMap::new(),
             agents: BTreeMap::new(),
@@ -162,6 +168,7 @@ impl Inner {
             installed: None,
             asleep: BTreeMap::new(),
             drift: Vec::new(),
+            nodes: None,
         }
     }
 

@@ -6,6 +6,8 @@
 mod absences;
 mod agent;
 mod balancer;
+mod count;
+mod dead_man;
 mod dice;
 mod faults;
 mod judge;
@@ -21,6 +23,10 @@ use crate::rollout::machine::Protection;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// What the API of a balancer lags behind its nodes where nothing is wrong with it.
+const LAG: Duration = Duration::from_millis(500);
 
 /// What came of many runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +82,22 @@ pub fn simulate(
 pub fn absence(fleet: &Fleet, seed: u64) -> io::Result<Vec<Violation>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     Ok(runtime.block_on(absences::play(fleet, seed)))
+}
+
+/// How long a deploy takes in which nothing goes wrong, and what it must take at the least, in seconds.
+///
+/// # Errors
+/// When no runtime can be made, or the deploy did not succeed.
+pub fn took(fleet: &Fleet, seed: u64) -> io::Result<(f64, f64)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(async {
+        let world = world::World::new(fleet, seed, None).await;
+        world.with(|inner| inner.model.set_api_lag(LAG));
+        let deployed = play::first(&world, play::order(&world, "sim-1", None), &[]).await;
+        let ending = deployed.and_then(|deployed| deployed.ending.ok()).filter(|ending| ending.problem.is_none());
+        let ending = ending.ok_or_else(|| io::Error::other(format!("the deploy of seed {seed} did not succeed")))?;
+        Ok((ending.seconds, ending.floor.seconds()))
+    })
 }
 
 /// Plays one run, in virtual time: whoever waits is woken when nobody else has anything to do.

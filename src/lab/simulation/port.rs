@@ -1,6 +1,7 @@
 //! The port to a simulated server: a connection that can be slow, cut or broken, and that is made again.
 
-use super::agent::{TICK, Worker, watch};
+use super::agent::{TICK, Worker};
+use super::dead_man::watch;
 use super::faults::Fault;
 use super::machine::{Agent, AgentId};
 use super::world::{Inner, World};

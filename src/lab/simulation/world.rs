@@ -8,12 +8,16 @@ use super::machine::Machine;
 use super::port::SimPort;
 use crate::clock::{Clock, Stamp};
 use crate::fleet::health::Check;
-use crate::fleet::model::{DrainBy, Fleet, Group, GroupName, ReleaseId, ServerName, TargetId, TargetReason, Zone};
+use crate::fleet::model::{
+    DrainBy, Fleet, Group, GroupName, Known, ReleaseId, ServerName, TargetId, TargetReason, Zone,
+};
+use crate::fleet::nodes::{NodesSeen, Told};
 use crate::fleet::release::{Manifest, ServicePin};
-use crate::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
+use crate::lab::balancer::model::{CheckOrder, GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
 use crate::lab::lock;
 use crate::rollout::machine::Protection;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -146,14 +150,19 @@ impl Inner {
                 model.register(group, target.id.clone(), target.port, server.zone.clone(), now);
             }
         }
+        let mut fleet = fleet.clone();
+        if let DrainBy::Gateway { nodes, .. } = &mut fleet.drain.by {
+            // The nodes of this world are where they are.
+            (nodes.from, nodes.agent) = (Vec::new(), None);
+        }
         Self {
-            fleet: fleet.clone(),
+            machines: fleet.servers.iter().map(|server| (server.name.clone(), Machine::new())).collect(),
             seed,
             model,
-            machines: fleet.servers.iter().map(|server| (server.name.clone(), Machine::new())).collect(),
             faults: Vec::new(),
             without,
-            releases: [OLD, NEW, OTHER].map(|id| (ReleaseId::new(id), manifest(fleet, id))).into(),
+            releases: [OLD, NEW, OTHER].map(|id| (ReleaseId::new(id), manifest(&fleet, id))).into(),
+            fleet,
             dead_runs: BTreeMap::new(),
             ports: Vec::new(),
             violations: Vec::new(),
@@ -222,7 +231,8 @@ impl Inner {
             self.leaves_by_itself(&name, now);
         }
         for order in self.model.due(now) {
-            let check = self.server_of(&order.place.0).map_or(Check::Fail(TargetReason::FailedHealthChecks), |name| {
+            let name = self.server_of(&order.place.0);
+            let check = name.clone().map_or(Check::Fail(TargetReason::FailedHealthChecks), |name| {
                 let machine = &self.machines[&name];
                 let fails = machine.drained || machine.leaving.is_some();
                 let half = self.has(|f| matches!(f, Fault::HalfFlips(at) | Fault::OtherCheck(at) if *at == name));
@@ -232,6 +242,9 @@ impl Inner {
                     (true, _) => Check::Pass,
                 }
             });
+            if let Some(name) = name {
+                self.count(&name, &order, &check, now);
+            }
             self.model.record(&order, check, now);
         }
         let groups: Vec<GroupName> = self.model.groups().map(|group| group.name.clone()).collect();
@@ -240,6 +253,27 @@ impl Inner {
                 self.send(node, group, now);
             }
         }
+    }
+
+    /// Whoever answers a check counts it.
+    fn count(&mut self, name: &ServerName, order: &CheckOrder, check: &Check, now: Stamp) {
+        let told = match check {
+            Check::Pass => Told::In,
+            Check::Fail(TargetReason::ResponseCodeMismatch) => Told::Out,
+            Check::Fail(_) => return,
+        };
+        let Some(path) = self.model.group(&order.group).map(|group| group.path.clone()) else { return };
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.nodes.told(address(order.node), &path, order.place.1, told, now, machine.started);
+        }
+    }
+
+    /// What the one who answers checks has counted.
+    pub(super) fn nodes(&self, name: &ServerName, now: Stamp) -> Known<NodesSeen> {
+        if !self.answers(name, now) {
+            return Known::Unknown("connection refused".into());
+        }
+        Known::Known(self.machines[name].nodes.seen(now))
     }
 
     /// An app that drains itself on SIGTERM goes when its time is over.
@@ -259,6 +293,7 @@ impl Inner {
                 let Some(name) = self.server_of(&place.0) else { return };
                 if let Some(machine) = self.machines.get_mut(&name) {
                     machine.count += 1;
+                    machine.nodes.real(address(node), now);
                 }
                 // What died by itself is not our doing; what we stopped and did not bring back is.
                 let ours = self.machines[&name].running.is_none() || !self.machines[&name].up;
@@ -357,6 +392,12 @@ fn group(fleet: &Fleet, group: &Group) -> GroupSpec {
         attributes: group.attributes(),
         by_address: targets.any(|target| target.id.as_str().parse::<std::net::IpAddr>().is_ok()),
     }
+}
+
+/// Where a node asks from.
+fn address(node: usize) -> IpAddr {
+    let [.., low] = node.to_be_bytes();
+    IpAddr::from([10, 0, 0, low.wrapping_add(1)])
 }
 
 /// Whether the state of being drained dies with the process that holds it.

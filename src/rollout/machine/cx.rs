@@ -4,6 +4,7 @@ use super::polls::Polls;
 use super::{Effect, Setup};
 use crate::event::{Event, seconds};
 use crate::fleet::model::{ServerName, TargetRef};
+use crate::fleet::nodes::Reading;
 use crate::fleet::plan::Step;
 use crate::server::wire::Request;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) polls: &'a Polls,
     /// Every target of the batch: the guard takes all of them away.
     pub(crate) batch: &'a [TargetRef],
+    /// How the balancer reads its thresholds, as far as this run has seen.
+    pub(super) reading: &'a mut Reading,
     pub(super) ticket: &'a mut u64,
     pub(super) out: &'a mut Vec<Effect>,
 }

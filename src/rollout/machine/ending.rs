@@ -5,6 +5,7 @@ use super::{Machine, secs};
 use crate::diag::{Exit, Problem};
 use crate::event::{Course, Floor, ServerOutcome, Took};
 use crate::fleet::model::ServerName;
+use crate::fleet::nodes::Told;
 use crate::fleet::plan::Aim;
 use crate::fleet::timing;
 use std::collections::BTreeMap;
@@ -213,18 +214,24 @@ fn floor(machine: &Machine) -> Floor {
         let numbers = |track: &Track, of: &dyn Fn(&crate::fleet::plan::GroupNumbers) -> Duration| {
             secs(track.own_groups().iter().filter_map(|g| plan.groups.get(g)).map(of).max().unwrap_or_default())
         };
-        let settle = longest(&|t| numbers(t, &|n| n.settle_out(&plan.drain)));
+        let settle = longest(&|t| match t.nodes.has_proved(Told::Out) {
+            true => 0.0,
+            false => numbers(t, &|n| n.settle_out(&plan.drain)),
+        });
+        let serve = if tracks.iter().all(|t| t.nodes.has_proved(Told::Out)) { 0.0 } else { secs(plan.drain.serve) };
         let drained = tracks.iter().any(|track| track.took.out.is_some());
         if drained {
-            sum.out +=
-                longest(&|t| numbers(t, &|n| timing::out_nominal(&n.settings))).max(secs(plan.drain.serve) - settle);
+            sum.out += longest(&|t| numbers(t, &|n| timing::out_nominal(&n.settings))).max(serve - settle);
             sum.settle_out += settle;
         }
         sum.stop += longest(&|t| t.took.stop.unwrap_or_default());
         sum.start += longest(&|t| t.took.start.unwrap_or_default());
         sum.stable += secs(plan.rolling.stable);
         sum.in_ += longest(&|t| numbers(t, &|n| timing::in_nominal(&n.settings)));
-        sum.settle_in += longest(&|t| numbers(t, &|n| n.settle_in(&plan.drain)));
+        sum.settle_in += longest(&|t| match t.nodes.has_proved(Told::In) {
+            true => numbers(t, &|n| n.attributes.slow_start),
+            false => numbers(t, &|n| n.settle_in(&plan.drain)),
+        });
     }
     sum
 }

@@ -6,6 +6,7 @@
 mod cx;
 mod ending;
 mod judge;
+mod nodes;
 mod polls;
 mod protection;
 mod rotation;
@@ -20,6 +21,7 @@ pub use protection::Protection;
 use crate::clock::Stamp;
 use crate::event::{Course, Event};
 use crate::fleet::model::{Fleet, GroupName, OnFailure, OnLoss, ReleaseOnDisk, ServerName, TargetRef, TargetView};
+use crate::fleet::nodes::Reading;
 use crate::fleet::plan::{Aim, Plan, PlannedStep, ServerPlan, StartsAs, Step};
 use crate::rollout::port::{BalancerError, ServerError};
 use crate::server::wire::{Reply, Request};
@@ -153,6 +155,7 @@ pub struct Machine {
     tracks: Vec<Track>,
     finished: Vec<Track>,
     polls: Polls,
+    reading: Reading,
     ticket: u64,
     interrupted: bool,
     lost: u64,
@@ -176,6 +179,7 @@ impl Machine {
             tracks: Vec::new(),
             finished: Vec::new(),
             polls,
+            reading: Reading::default(),
             ticket: 0,
             interrupted: false,
             lost: 0,
@@ -224,7 +228,9 @@ impl Machine {
         out: &mut Vec<Effect>,
     ) {
         self.with_track(server, out, |track, cx| {
-            if track.takes(ticket) {
+            if track.nodes.takes(ticket) {
+                track.nodes_told(cx, now, result);
+            } else if track.takes(ticket) {
                 track.on_reply(cx, now, result);
             }
         });
@@ -248,7 +254,14 @@ impl Machine {
     fn with_track(&mut self, server: &ServerName, out: &mut Vec<Effect>, act: impl FnOnce(&mut Track, &mut Cx<'_>)) {
         let batch = self.batch_targets();
         let Some(at) = self.tracks.iter().position(|track| &track.plan.name == server) else { return };
-        let mut cx = Cx { setup: &self.setup, polls: &self.polls, batch: &batch, ticket: &mut self.ticket, out };
+        let mut cx = Cx {
+            setup: &self.setup,
+            polls: &self.polls,
+            batch: &batch,
+            reading: &mut self.reading,
+            ticket: &mut self.ticket,
+            out,
+        };
         act(&mut self.tracks[at], &mut cx);
     }
 

@@ -1,4 +1,5 @@
-//! Asking the balancer: one question per group for all servers, never two at a time, at most one a second.
+//! Asking the balancer: one question per group for all servers, never two at a time; who only waits asks at most once a second, and
+//! a guard, of which there are two a server, waits for nobody's second.
 
 use crate::clock::Stamp;
 use crate::fleet::model::{GroupName, TargetView};
@@ -6,8 +7,10 @@ use crate::rollout::port::BalancerError;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// At most one question per group in this time: the API's bucket is shared by everybody in the account.
-const APART: Duration = Duration::from_secs(1);
+/// Who waits asks at most once in this time: the API's bucket is shared by everybody in the account.
+pub(super) const APART: Duration = Duration::from_secs(1);
+/// No two questions are closer (AWS API reference: ten a second go on for long).
+const CLOSEST: Duration = Duration::from_millis(250);
 /// Who was refused asks more rarely: on the way back somebody may have given the right back meanwhile.
 const REFUSED_APART: Duration = Duration::from_secs(5);
 
@@ -20,7 +23,7 @@ pub(crate) struct Polls {
 /// What is known of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Poll {
-    asked: Option<Stamp>,
+    pub(super) asked: Option<Stamp>,
     outstanding: bool,
     /// The last answer, and when it was asked for.
     pub(crate) view: Option<(Stamp, Vec<TargetView>)>,
@@ -51,7 +54,7 @@ impl Polls {
         if poll.outstanding {
             return None;
         }
-        let apart = if poll.refused.is_some() { REFUSED_APART } else { APART };
+        let apart = if poll.refused.is_some() { REFUSED_APART } else { CLOSEST };
         Some(poll.asked.map_or(wanted, |asked| wanted.max(asked + apart)))
     }
 

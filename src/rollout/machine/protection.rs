@@ -14,6 +14,8 @@ pub enum Protection {
     Settle,
     /// The same on the way in, before the next server.
     SettleIn,
+    /// Every node counts, not any of them, and none that is silent is passed over.
+    Nodes,
     /// Every service's own check, and the images that run.
     Verify,
     /// Who lost the server lock changes nothing any more.
@@ -24,8 +26,8 @@ pub enum Protection {
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Guard, Self::Out, Self::Settle, Self::SettleIn, Self::Verify, Self::Fence, Self::DeadMan];
+    pub const ALL: [Self; 8] =
+        [Self::Guard, Self::Out, Self::Settle, Self::SettleIn, Self::Nodes, Self::Verify, Self::Fence, Self::DeadMan];
 
     /// Its name.
     #[must_use]
@@ -35,6 +37,7 @@ impl Protection {
             Self::Out => "out",
             Self::Settle => "settle",
             Self::SettleIn => "settle-in",
+            Self::Nodes => "nodes",
             Self::Verify => "verify",
             Self::Fence => "fence",
             Self::DeadMan => "dead-man",

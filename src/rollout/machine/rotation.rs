@@ -6,6 +6,7 @@ use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
 use crate::fleet::model::DrainBy;
+use crate::fleet::nodes::Told;
 use crate::fleet::plan::{GroupNumbers, Step};
 use crate::server::wire::Request;
 use std::time::Duration;
@@ -75,7 +76,8 @@ impl Track {
         }
     }
 
-    pub(super) fn look_out(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
+    pub(super) fn look_out(&mut self, cx: &mut Cx<'_>, now: Stamp) -> Progress {
+        self.ask_nodes(cx, now);
         self.moments.flipped.get_or_insert(now);
         if let Some(cause) = self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)) {
             return Progress::Failed(cause);
@@ -105,8 +107,11 @@ impl Track {
         if cx.setup.lacks(Protection::Settle) {
             return Progress::Proved(None);
         }
-        let drain = &cx.setup.plan.drain;
         let drained = self.drains();
+        if drained {
+            self.ask_nodes(cx, now);
+        }
+        let drain = &cx.setup.plan.drain;
         let against = drained.then(|| self.watch_out(cx, now, Targets::Out).or_else(|| self.guard_meanwhile(cx)));
         if let Some(cause) = against.flatten() {
             return Progress::Failed(cause);
@@ -120,8 +125,13 @@ impl Track {
             self.moments.settle_until = None;
             return Progress::Stay;
         }
-        let mut ends = if drained { self.moments.flipped.unwrap_or(self.entered) + drain.serve } else { self.entered };
-        for target in &self.plan.targets {
+        let proved = drained && self.told_by_nodes(cx, now, Told::Out);
+        let mut ends = match proved {
+            true => now,
+            false if drained => self.moments.flipped.unwrap_or(self.entered) + drain.serve,
+            false => self.entered,
+        };
+        for target in self.plan.targets.iter().filter(|_| !proved) {
             let Some(numbers) = cx.setup.plan.groups.get(&target.group) else { continue };
             let from = if drained { self.moments.turned.get(target).copied().unwrap_or(now) } else { self.entered };
             ends = ends.max(from + numbers.settle_out(drain));
@@ -133,7 +143,7 @@ impl Track {
         self.moments.settle_until = None;
         let silence = judge::longest(cx, &self.own_groups(), |n| n.settings.interval + n.settings.timeout);
         match self.moments.counted {
-            _ if !counts => Progress::Proved(None),
+            _ if !counts => Progress::Proved(self.nodes.proof(Told::Out)),
             Some((count, since)) if now.since(since) >= silence => {
                 Progress::Proved(Some(format!("silent at {count} requests")))
             }
@@ -156,14 +166,16 @@ impl Track {
         }
     }
 
-    pub(super) fn look_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
+    pub(super) fn look_in(&mut self, cx: &mut Cx<'_>, now: Stamp) -> Progress {
+        self.ask_nodes(cx, now);
         if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
             return Progress::Failed(cause);
         }
         if self.all_turned() { Progress::Proved(None) } else { Progress::Stay }
     }
 
-    pub(super) fn look_settle_in(&mut self, cx: &Cx<'_>, now: Stamp) -> Progress {
+    pub(super) fn look_settle_in(&mut self, cx: &mut Cx<'_>, now: Stamp) -> Progress {
+        self.ask_nodes(cx, now);
         if let Some(cause) = self.watch_out(cx, now, Targets::Healthy) {
             return Progress::Failed(cause);
         }
@@ -174,12 +186,14 @@ impl Track {
             self.moments.settle_until = None;
             return Progress::Stay;
         }
+        let proved = self.told_by_nodes(cx, now, Told::In);
         let ends = self.plan.targets.iter().filter_map(|target| {
             let numbers = cx.setup.plan.groups.get(&target.group)?;
-            Some(self.moments.turned.get(target).copied()?.max(self.entered) + numbers.settle_in(&cx.setup.plan.drain))
+            let settle = if proved { numbers.attributes.slow_start } else { numbers.settle_in(&cx.setup.plan.drain) };
+            Some(self.moments.turned.get(target).copied()?.max(self.entered) + settle)
         });
         let ends = ends.max().unwrap_or(now);
         self.moments.settle_until = Some(ends);
-        if now < ends { Progress::Stay } else { Progress::Proved(None) }
+        if now < ends { Progress::Stay } else { Progress::Proved(self.nodes.proof(Told::In)) }
     }
 }

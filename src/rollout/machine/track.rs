@@ -1,6 +1,7 @@
 //! One server's way through its steps: forward, and on every other course when something is not proved.
 
-use super::polls::Polls;
+use super::nodes::NodeWatch;
+use super::polls::{APART, Polls};
 use super::{Cx, secs};
 use crate::clock::Stamp;
 use crate::event::{Course, Event, ServerOutcome, StepState, Took};
@@ -96,6 +97,8 @@ pub(super) struct Moments {
     /// When each target was first seen out, or healthy again.
     pub(super) turned: BTreeMap<TargetRef, Stamp>,
     pub(super) started: Option<Stamp>,
+    /// When health was told to pass again.
+    pub(super) back: Option<Stamp>,
     pub(super) steady_since: Option<Stamp>,
     pub(super) in_again: Option<Stamp>,
     /// Since when a target has been unhealthy for another reason than our flip.
@@ -118,6 +121,7 @@ pub(super) struct Track {
     pub(super) wait: Wait,
     pub(super) destination: Destination,
     pub(super) moments: Moments,
+    pub(super) nodes: NodeWatch,
     pub(super) took: Took,
     pub(super) outcome: Option<ServerOutcome>,
     pub(super) causes: Vec<Cause>,
@@ -157,6 +161,7 @@ impl Track {
             wait: Wait::Begin,
             destination,
             moments: Moments::default(),
+            nodes: NodeWatch::default(),
             took: Took::default(),
             outcome: None,
             causes: Vec::new(),
@@ -220,7 +225,7 @@ impl Track {
             Wait::Ticket(_) | Wait::Views => None,
         };
         let settled = self.settle_ends();
-        [deadline, wait, settled].into_iter().flatten().min()
+        [deadline, wait, settled, self.nodes.next()].into_iter().flatten().min()
     }
 
     /// Which groups this track wants to hear about, and from when on.
@@ -228,17 +233,30 @@ impl Track {
         let Some(step) = self.step().filter(|_| !self.is_done()) else { return Vec::new() };
         let not_before = |group: &GroupName| -> Option<Stamp> {
             let numbers = plan.groups.get(group)?;
+            let again = Self::asked_last(polls, group).map_or(self.entered, |asked| asked + APART);
             match step.step {
                 Step::Guard | Step::GuardAgain => polls.since(group, self.entered).is_none().then_some(self.entered),
-                Step::Out => Some(self.moments.flipped.unwrap_or(self.entered) + numbers.out_earliest(&plan.drain)),
-                Step::Settle | Step::SettleIn => Some(self.last_answer(polls, group) + Duration::from_secs(2)),
-                Step::In => Some(self.entered + crate::fleet::timing::in_earliest(&numbers.settings)),
-                Step::Stop if self.watches_its_stop(plan) => Some(self.entered + numbers.out_earliest(&plan.drain)),
-                Step::Back if self.waits_to_register(plan) => Some(self.entered),
+                Step::Out => {
+                    let earliest = self.moments.flipped.unwrap_or(self.entered) + numbers.out_earliest(&plan.drain);
+                    Some(self.nodes.in_step(earliest.max(again)))
+                }
+                Step::Settle | Step::SettleIn => Some(self.nodes.in_step(self.last_answer(polls, group) + APART * 2)),
+                Step::In => {
+                    let earliest = self.entered + crate::fleet::timing::in_earliest(&numbers.settings);
+                    Some(self.nodes.in_step(earliest.max(again)))
+                }
+                Step::Stop if self.watches_its_stop(plan) => {
+                    Some((self.entered + numbers.out_earliest(&plan.drain)).max(again))
+                }
+                Step::Back if self.waits_to_register(plan) => Some(again),
                 _ => None,
             }
         };
         self.own_groups().into_iter().filter_map(|group| not_before(&group).map(|at| (group, at))).collect()
+    }
+
+    fn asked_last(polls: &Polls, group: &GroupName) -> Option<Stamp> {
+        polls.get(group)?.asked
     }
 
     fn last_answer(&self, polls: &Polls, group: &GroupName) -> Stamp {
@@ -366,6 +384,7 @@ impl Track {
         self.moments.wrong_since = None;
         self.moments.counted = None;
         self.moments.settle_until = None;
+        self.nodes.rest();
         self.flip_ordered = false;
         if self.step().is_some_and(|step| matches!(step.step, Step::Out | Step::In)) {
             self.moments.turned.clear();
@@ -373,6 +392,9 @@ impl Track {
     }
 
     fn note_taken(&mut self, step: Step, now: Stamp) {
+        if step == Step::Back {
+            self.moments.back = Some(now);
+        }
         if self.course != Course::Forward || self.is_final_check {
             return;
         }

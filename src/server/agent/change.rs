@@ -3,6 +3,7 @@
 use super::record::State;
 use super::site::{Site, disk};
 use crate::fleet::model::{Container, ReleaseId};
+use crate::fleet::patience::{self, ENGINE_MARGIN};
 use crate::fleet::release::{DEFINITION, Manifest};
 use crate::server::compose::{self, Inspected};
 use crate::server::layout::Pointer;
@@ -14,10 +15,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Beyond what the containers themselves may take.
-const ENGINE_MARGIN: Duration = Duration::from_secs(60);
-/// Making containers of images that are there; `depends_on` may wait for health.
-const UP_AT_LEAST: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Site {
@@ -97,11 +94,16 @@ impl Site {
     }
 
     pub(super) async fn bring_up(&mut self, release: &ReleaseId, up: &CommandLine) -> Result<(), Failure> {
-        let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
         let up = up.clone().cwd(&self.layout.release(release));
-        let output = self.change(&up, UP_AT_LEAST.max(longest + ENGINE_MARGIN)).await?;
+        let within = patience::up(&self.fleet, self.grace().await?);
+        let output = self.change(&up, within).await?;
         let up = output.success(&format!("bringing release {} up", release.short()));
         up.map(drop).map_err(|failure| publish::Secrets::of_release(&self.layout, release).hidden(failure))
+    }
+
+    /// What stopping everything may take, one after the other.
+    pub(super) async fn grace(&self) -> Result<Duration, Failure> {
+        Ok(self.containers().await?.iter().map(|container| container.grace).sum())
     }
 
     /// Makes a release `current`; the one before becomes `previous`, and old ones go.
@@ -147,4 +149,23 @@ fn endings(before: &[Inspected], after: &[Inspected], began: SystemTime) -> Vec<
         })
     });
     ended.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::agent::tests::fleet;
+
+    #[test]
+    fn a_long_grace_period_is_no_reason_to_cut_a_heal_off() {
+        let mut fleet = fleet(Path::new("/x"), Duration::from_secs(10));
+        (fleet.drain.serve, fleet.rolling.stable) = (Duration::from_secs(40), Duration::from_secs(20));
+        let none = patience::up(&fleet, Duration::ZERO);
+        for seconds in [0, 10, 600, 3600] {
+            let grace = Duration::from_secs(seconds);
+            assert_eq!(patience::up(&fleet, grace), grace + none, "{seconds}");
+            let needed = fleet.drain.serve + patience::up(&fleet, grace) + fleet.rolling.stable;
+            assert!(patience::turn(&fleet, grace) > needed, "{seconds}");
+        }
+    }
 }

@@ -3,8 +3,9 @@
 use super::record::State;
 use super::site::{Site, disk};
 use crate::fleet::model::{Absence, DrainBy, HttpCall, ServiceName};
+use crate::fleet::recovery::flipped_out;
 use crate::http;
-use crate::server::compose;
+use crate::server::compose::{self, Inspected};
 use crate::server::layout::{remove, write_atomic};
 use crate::server::run::CommandLine;
 use crate::server::wire::{Failure, FailureKind, Reply};
@@ -33,14 +34,12 @@ impl Site {
     /// The record says so before health begins to fail, and only after it passes again that it does no more.
     pub(super) async fn flip(&mut self, drained: bool) -> Result<(), Failure> {
         if drained {
+            self.record.state = flipped_out(self.record.state.clone(), self.is_out());
             self.record.drained = true;
-            if self.record.state == State::Locked {
-                self.record.state = State::Drained;
-            }
             self.save()?;
         }
         match self.fleet.drain.by.clone() {
-            DrainBy::File { path } => flip_file(Path::new(&path), drained)?,
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } => flip_file(Path::new(&path), drained)?,
             DrainBy::Http { drain, undrain } => call(if drained { &drain } else { &undrain }).await?,
             DrainBy::Exec { service, drain, undrain } => {
                 self.flip_exec(service, if drained { drain } else { undrain }).await?;
@@ -94,15 +93,22 @@ impl Site {
     }
 
     /// Whether the drain file is there and one of ours wrote it: a person's own is left alone.
-    pub(super) fn flag_is_ours(&self) -> bool {
-        let DrainBy::File { path } = &self.fleet.drain.by else { return false };
-        std::fs::read(path).is_ok_and(|text| text == OWN)
+    pub(in crate::server) fn flag_is_ours(&self) -> bool {
+        self.fleet.drain.by.file().is_some_and(|path| std::fs::read(path).is_ok_and(|text| text == OWN))
+    }
+
+    /// Whether one of these was started since health was made to fail: by an engine that was restarted, as a rule, and nobody has looked
+    /// at it. Of the other ways but the file the state died with it.
+    pub(super) fn started_while_out<'a>(&self, containers: impl IntoIterator<Item = &'a Inspected>) -> bool {
+        let Some(path) = self.fleet.drain.by.file() else { return false };
+        let since = std::fs::metadata(path).and_then(|meta| meta.modified());
+        since.is_ok_and(|since| containers.into_iter().any(|c| c.is_alive() && c.started.is_some_and(|at| at > since)))
     }
 
     /// Whether health is made to fail now: the file says so itself, of the others only our record knows.
     pub(super) fn is_drained(&self, recorded: bool) -> bool {
         match &self.fleet.drain.by {
-            DrainBy::File { path } => Path::new(path).exists(),
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } => Path::new(path).exists(),
             DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => recorded,
             DrainBy::Sigterm | DrainBy::Deregister => false,
         }
@@ -154,5 +160,29 @@ mod tests {
         let mode =
             path.parent().and_then(|folder| folder.metadata().ok()).map(|meta| meta.permissions().mode() & 0o777);
         assert_eq!(mode, Some(0o755), "the app is another user");
+    }
+
+    #[test]
+    fn what_was_started_after_health_began_to_fail_is_told_from_what_ran_before() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let settings = crate::server::settings::Settings::of(
+            &"web-1".into(),
+            &crate::server::agent::tests::fleet(dir.path(), Duration::from_secs(10)),
+        );
+        let site = Site::own(settings, "watchdog");
+        let one = |state: &str, started: &str| {
+            let text = format!(
+                r#"[{{"Id": "a", "Name": "/app-api-1", "RestartCount": 0, "Image": "sha256:1", "State": {{"Status": "{state}",
+                "ExitCode": 0, "StartedAt": "{started}", "FinishedAt": "0001-01-01T00:00:00Z"}},
+                "Config": {{"Env": [], "Labels": {{"com.docker.compose.service": "api"}}, "StopTimeout": 10}}}}]"#
+            );
+            compose::parse_inspect(text.as_bytes()).expect("an answer")
+        };
+        let (before, after) = ("2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z");
+        assert!(!site.started_while_out(&one("running", after)), "it is not out");
+        flip_file(&dir.path().join("run/drain"), true).expect("made");
+        assert!(!site.started_while_out(&one("running", before)));
+        assert!(site.started_while_out(&one("running", after)));
+        assert!(!site.started_while_out(&one("exited", after)));
     }
 }

@@ -4,7 +4,10 @@
 //! on, the two parts of bootstrap from the next start of the engine on.
 
 use super::site::{Site, disk};
-use crate::server::layout::{self, write_atomic};
+use super::trust;
+use crate::fleet::model::ServiceName;
+use crate::fleet::patience;
+use crate::server::layout::{self, Layout, write_atomic};
 use crate::server::run::{CommandLine, run};
 use crate::server::settings::Settings;
 use crate::server::units::{FOLDER, Unit, by_hand, names, units};
@@ -16,8 +19,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const SYSTEMCTL: Duration = Duration::from_secs(60);
-/// A heal that is under way is finished first.
-const STOPPING: Duration = Duration::from_secs(660);
+/// The engine's own unit, as Docker's packages name it; ours belong to it.
+const ENGINE: &str = "docker.service";
 
 fn systemctl<const N: usize>(args: [&str; N]) -> CommandLine {
     CommandLine::new(["systemctl"]).args(args)
@@ -31,17 +34,14 @@ async fn done(line: CommandLine, within: Duration) -> Result<(), Failure> {
 impl Site {
     /// Installs; what was changed, each as a sentence, nothing where it stood so already.
     pub(super) async fn install(&mut self) -> Result<Vec<String>, Failure> {
-        self.fit()?;
+        self.fit().await?;
+        let told = self.told().await?;
         let mut changed = Vec::new();
         if self.put_binary()? {
             changed.push(format!("{} is this build", self.layout.installed().display()));
         }
-        let settings = Settings::of(&self.server, &self.fleet);
-        let path = self.layout.settings();
-        if Settings::read(&self.layout).ok().as_ref() != Some(&settings) {
-            settings.write(&self.layout).map_err(|error| disk(&path, &error))?;
-            changed.push(format!("{} says what deploy.toml says", path.display()));
-        }
+        let (written, note) = self.tell(told)?;
+        changed.extend(written);
         let mut rewritten = false;
         for Unit { name, text } in units(&self.fleet.app, self.layout.dir()) {
             let path = Path::new(FOLDER).join(&name);
@@ -63,10 +63,49 @@ impl Site {
             }
         }
         if !is(&watchdog, "is-active").await? || !changed.is_empty() {
-            done(systemctl(["restart", &watchdog]), STOPPING).await?;
+            done(systemctl(["restart", &watchdog]), self.stopping().await).await?;
             changed.push(format!("{watchdog} runs"));
         }
-        self.proved().await.map(|()| changed)
+        self.proved().await?;
+        changed.extend(note);
+        Ok(changed)
+    }
+
+    /// What bootstrap and watchdog may be told.
+    async fn told(&self) -> Result<Told, Failure> {
+        let settings = Settings::of(&self.server, &self.fleet);
+        let before = Settings::read(&self.layout).ok();
+        let same_checks = before.as_ref().is_some_and(|before| before.fleet.services == settings.fleet.services);
+        let fault = match self.current()? {
+            Some(current) if !same_checks => {
+                let asleep = self.asleep()?;
+                self.faults(&current, &|service: &ServiceName| !asleep.contains(service)).await?.into_iter().next()
+            }
+            _ => None,
+        };
+        to_tell(before.as_ref(), settings, fault)
+    }
+
+    /// What was written, and what is still to be said.
+    fn tell(&self, told: Told) -> Result<(Option<String>, Option<String>), Failure> {
+        let path = self.layout.settings();
+        match told {
+            Told::Same => Ok((None, None)),
+            Told::Later(why) => {
+                let path = path.display();
+                Ok((None, Some(format!("{path} says what it said before; the next deploy tells it, since {why}"))))
+            }
+            Told::New(settings) => {
+                settings.write(&self.layout).map_err(|error| disk(&path, &error))?;
+                Ok((Some(format!("{} says what deploy.toml says", path.display())), None))
+            }
+        }
+    }
+
+    /// A heal that is under way is finished first.
+    async fn stopping(&self) -> Duration {
+        // An engine that does not answer heals nothing.
+        patience::turn(&self.fleet, self.grace().await.unwrap_or_default()) + SYSTEMCTL
     }
 
     /// Takes everything away that an install put there; releases, records and locks stay.
@@ -79,7 +118,7 @@ impl Site {
                 continue;
             }
             if unit.ends_with("-watchdog.service") {
-                done(systemctl(["stop", &unit]), STOPPING).await?;
+                done(systemctl(["stop", &unit]), self.stopping().await).await?;
             }
             done(systemctl(["disable", "--quiet", &unit]), SYSTEMCTL).await?;
             layout::remove(&path).map_err(|error| disk(&path, &error))?;
@@ -97,18 +136,32 @@ impl Site {
         Ok(changed)
     }
 
-    /// Whether there is a systemd and the right to tell it something.
-    fn fit(&self) -> Result<(), Failure> {
+    /// Whether there is a systemd that starts the engine, the right to tell it something, and nobody else who could change what it then
+    /// starts.
+    async fn fit(&self) -> Result<(), Failure> {
         if !Path::new("/run/systemd/system").is_dir() {
-            self.put_binary()?;
-            let path = self.layout.settings();
-            Settings::of(&self.server, &self.fleet).write(&self.layout).map_err(|error| disk(&path, &error))?;
-            let what = "there is no systemd here; the binary is in place, and cron can start it";
-            return Err(Failure::new(FailureKind::Missing, what)
-                .hint("put these lines into root's crontab")
-                .output(by_hand(self.layout.dir())));
+            return self.by_hand("there is no systemd here").await;
         }
-        self.root()
+        self.root()?;
+        trusted_by_root(&self.layout)?;
+        if run(&systemctl(["cat", ENGINE]), SYSTEMCTL).await?.code == 0 {
+            return Ok(());
+        }
+        self.by_hand(&format!(
+            "systemd knows no {ENGINE} here (the engine may be a snap), so no unit could wait for it"
+        ))
+        .await
+    }
+
+    /// The binary is put in place all the same, and what starts it is said.
+    async fn by_hand(&self, why: &str) -> Result<(), Failure> {
+        let told = self.told().await?;
+        self.put_binary()?;
+        let note = self.tell(told)?.1.map_or_else(String::new, |note| format!("; {note}"));
+        let what = format!("{why}; the binary is in place, and cron can start it{note}");
+        Err(Failure::new(FailureKind::Missing, what)
+            .hint("put these lines into root's crontab")
+            .output(by_hand(self.layout.dir())))
     }
 
     fn root(&self) -> Result<(), Failure> {
@@ -153,6 +206,42 @@ impl Site {
     }
 }
 
+/// What bootstrap and watchdog are told.
+#[derive(Debug, PartialEq)]
+enum Told {
+    /// What they know.
+    Same,
+    /// Something else.
+    New(Box<Settings>),
+    /// Nothing yet, and why.
+    Later(String),
+}
+
+/// What runs here was verified by what an earlier deploy.toml said; `fault` is what the checks of this one make of it. A watchdog that
+/// goes by them would heal what is not broken.
+fn to_tell(before: Option<&Settings>, settings: Settings, fault: Option<String>) -> Result<Told, Failure> {
+    match (before, fault) {
+        (Some(before), _) if *before == settings => Ok(Told::Same),
+        (_, None) => Ok(Told::New(Box::new(settings))),
+        (Some(_), Some(fault)) => Ok(Told::Later(format!("what runs does not pass the new checks: {fault}"))),
+        (None, Some(fault)) => {
+            let what = format!("what runs here does not pass the checks of deploy.toml: {fault}");
+            Err(Failure::new(FailureKind::Command, what)
+                .hint("a watchdog that goes by them would heal it again and again: deploy, which verifies by them, and install again"))
+        }
+    }
+}
+
+/// Nothing but root's is started as root: where bootstrap would refuse at the next boot, an install refuses today.
+fn trusted_by_root(layout: &Layout) -> Result<(), Failure> {
+    let faults = trust::faults_as_root(layout);
+    let Some(first) = faults.first() else { return Ok(()) };
+    let what = format!("bootstrap and watchdog run as root, and would start nothing from here: {first}");
+    Err(Failure::new(FailureKind::Missing, what)
+        .hint("`ssh.sudo = true` goes on working when the folder is root's")
+        .output(faults))
+}
+
 /// Whether a unit is so.
 async fn is(unit: &str, what: &str) -> Result<bool, Failure> {
     Ok(run(&systemctl([what, "--quiet", unit]), SYSTEMCTL).await?.code == 0)
@@ -172,4 +261,25 @@ fn put(own: &Path, to: &Path) -> io::Result<()> {
     fs::copy(own, to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
     fs::File::open(to)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::agent::tests::fleet;
+
+    #[test]
+    fn a_watchdog_is_not_told_what_would_set_it_against_a_server_that_works() {
+        let old = Settings::of(&"web-1".into(), &fleet(Path::new("/x"), Duration::from_secs(10)));
+        let mut new = old.clone();
+        new.fleet.watchdog.strikes += 1;
+        let fault = || Some("api: answered 404".to_owned());
+        assert_eq!(to_tell(Some(&old), old.clone(), fault()), Ok(Told::Same), "what it knows already");
+        assert_eq!(to_tell(Some(&old), new.clone(), None), Ok(Told::New(Box::new(new.clone()))));
+        assert_eq!(to_tell(None, new.clone(), None), Ok(Told::New(Box::new(new.clone()))));
+        let later = to_tell(Some(&old), new.clone(), fault());
+        assert!(matches!(&later, Ok(Told::Later(why)) if why.contains("new checks: api: answered 404")), "{later:?}");
+        let refused = to_tell(None, new, fault()).expect_err("there is nothing older to go by");
+        assert!(refused.hint.is_some_and(|hint| hint.contains("deploy")), "{}", refused.message);
+    }
 }

@@ -7,14 +7,15 @@
 mod change;
 mod deadman;
 mod drain;
-mod heal;
 mod install;
 mod observe;
+mod own;
 mod record;
 mod site;
 mod succession;
 mod trust;
 
+pub(in crate::server) use deadman::Righted;
 pub(in crate::server) use record::now;
 pub use record::{Entry, Record, State};
 pub(in crate::server) use site::Site;

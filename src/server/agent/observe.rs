@@ -1,22 +1,27 @@
-//! What is there, and what is missing: every right and tool that a deploy will need, each as a sentence. Changes nothing.
+//! What is there, and what is missing: every right and tool that a deploy will need, each as a sentence; and what bootstrap and watchdog
+//! look at. Changes nothing.
 
-use super::record::Record;
+use super::record::{Record, now};
 use super::site::{Site, disk};
 use super::trust;
-use crate::fleet::model::{DrainBy, ReleaseOnDisk, ServerFacts};
+use crate::fleet::model::{ReleaseId, ReleaseOnDisk, ServerFacts, ServiceName};
+use crate::fleet::release::Manifest;
 use crate::server::compose;
 use crate::server::flock;
-use crate::server::layout::{Pointer, read_json};
+use crate::server::layout::{Pointer, asleep, read_json};
+use crate::server::probes;
 use crate::server::publish;
-use crate::server::run::run;
+use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
 use crate::server::wire::Failure;
 use rustix::fs::{Access, access, statvfs};
 use semver::Version;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+const LOGS: Duration = Duration::from_secs(10);
 const QUESTION: Duration = Duration::from_secs(20);
 /// `config --no-env-resolution`, `up --pull never` with `--no-build`, `ps --format json` as they are used here.
 const COMPOSE_AT_LEAST: Version = Version::new(2, 20, 0);
@@ -69,6 +74,10 @@ impl Site {
             installed: self.installed(),
             asleep: self.sleepers().unwrap_or_default(),
             drift: self.drifts(),
+            nodes: match self.fleet.drain.by.nodes() {
+                Some(_) => Some(probes::nodes(&self.fleet.drain.by).await),
+                None => None,
+            },
         })
     }
 
@@ -84,6 +93,11 @@ impl Site {
         if !installed.exists() {
             return drifts;
         }
+        drifts.extend(
+            trust::faults_as_root(layout)
+                .into_iter()
+                .map(|fault| format!("bootstrap and watchdog run as root and start nothing from here: {fault}")),
+        );
         if !same_file(&installed, Path::new("/proc/self/exe")) {
             drifts.push(format!(
                 "{} is another build than the one that asks; `handover install` puts this one there",
@@ -129,7 +143,7 @@ impl Site {
         } else if !lock.exists() && !lock.parent().is_some_and(may_write) {
             missing.push(format!("the lock {} is not there and cannot be made", lock.display()));
         }
-        if let DrainBy::File { path } = &self.fleet.drain.by {
+        if let Some(path) = self.fleet.drain.by.file() {
             let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
             if let Err(why) = writable(folder) {
                 missing.push(format!(
@@ -158,6 +172,59 @@ impl Site {
         {
             missing.push(self.layout.belongs_to(&app));
         }
+    }
+}
+
+/// What bootstrap and watchdog see, besides.
+impl Site {
+    /// The services that a gateway has put to sleep, each with the reason.
+    pub(in crate::server) fn sleepers(&self) -> Result<BTreeMap<ServiceName, String>, Failure> {
+        let asleep = asleep::asleep_services(self.layout.dir(), now());
+        let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
+        Ok(asleep.into_iter().map(|(service, one)| (service, format!("{} ({})", one.why, one.host))).collect())
+    }
+
+    /// Which those are.
+    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
+        Ok(self.sleepers()?.into_keys().collect())
+    }
+
+    /// What was verified here last.
+    pub(in crate::server) fn current(&self) -> Result<Option<ReleaseId>, Failure> {
+        self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))
+    }
+
+    /// The last words of these services, for whoever asks why: a new container has a new log.
+    pub(in crate::server) async fn last_words(&self, services: &[ServiceName]) -> Vec<String> {
+        let mut words = Vec::new();
+        for container in self.containers().await.unwrap_or_default() {
+            if services.contains(&container.container.service)
+                && let Ok(output) = run(&compose::logs(&container.id), LOGS).await
+            {
+                let lines = last_lines(&format!("{}{}", output.text(), output.stderr), 20);
+                words.extend(lines.into_iter().map(|line| format!("{} | {line}", container.container.name)));
+            }
+        }
+        words
+    }
+
+    /// What the release's own files say, where they are what was published; else what differs.
+    pub(in crate::server) fn drift(&self, release: &ReleaseId) -> Option<String> {
+        publish::check_files(&self.layout, release).err().map(|failure| failure.message)
+    }
+
+    /// Health is made to fail, and neither the record nor an absence says why.
+    pub(in crate::server) fn unexplained(&self) -> Option<String> {
+        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained) || self.flag_is_ours();
+        let explained = recorded || !matches!(self.absence(), Ok(None));
+        (!explained && self.is_drained(false)).then(|| {
+            "health is made to fail, and nobody wrote down why; who wants that says `handover drain`".to_owned()
+        })
+    }
+
+    /// What a release is.
+    pub(in crate::server) fn manifest(&self, release: &ReleaseId) -> Result<Manifest, Failure> {
+        publish::read_release(&self.layout, release)
     }
 }
 

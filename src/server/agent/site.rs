@@ -3,6 +3,7 @@
 use super::record::{Record, State, now};
 use super::succession::Succession;
 use crate::fleet::model::{Absence, Fleet, Holder, ServerName};
+use crate::fleet::recovery::freed;
 use crate::fleet::verify::judge;
 use crate::server::compose::{self, Inspected, parse_inspect};
 use crate::server::flock::{Flock, Taken, try_take};
@@ -14,6 +15,8 @@ use crate::server::{journal, probes, publish};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -39,6 +42,10 @@ pub(in crate::server) struct Site {
     pub(super) run: Run,
     pub(in crate::server) layout: Layout,
     pub(super) record: Record,
+    /// Nothing was done yet to what the lock was taken over with.
+    pub(super) untouched: bool,
+    /// Whoever runs it was told to end: what it waits for is given up, what it changes is finished.
+    pub(in crate::server) ends: Arc<AtomicBool>,
     pub(super) server_lock: Option<Flock>,
     pub(super) deploy_lock: Option<Flock>,
     pub(super) succession: Succession,
@@ -61,6 +68,8 @@ impl Site {
             run: context.run,
             layout,
             record: Record::default(),
+            untouched: false,
+            ends: Arc::default(),
             server_lock: None,
             deploy_lock: None,
         }
@@ -119,6 +128,7 @@ impl Site {
                 Some(counter) => probes::count(counter).await,
                 None => None,
             })),
+            Request::Nodes => Ok(Reply::Nodes(probes::nodes(&self.fleet.drain.by).await)),
             Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
@@ -196,7 +206,7 @@ impl Site {
                     break;
                 }
                 Taken::Held(holder) => {
-                    let over = Instant::now() >= end;
+                    let over = Instant::now() >= end || self.is_to_end();
                     let Ctl { unlocks: asked, dead } = *ctl.borrow_and_update();
                     if over || dead || asked > unlocks {
                         return Ok(Err(holder));
@@ -219,7 +229,7 @@ impl Site {
         }
         self.record.say(record);
         let left = self.leave_in_order().await;
-        self.record.state = State::Idle;
+        self.record.state = freed(self.record.state.clone(), self.untouched);
         self.record.command = None;
         let written = self.save();
         self.server_lock = None;
@@ -285,7 +295,12 @@ impl Site {
     /// Says on disk what is about to be done.
     pub(super) fn enter(&mut self, state: State) -> Result<(), Failure> {
         self.record.state = state;
+        self.untouched = false;
         self.save()
+    }
+
+    pub(super) fn is_to_end(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
     }
 
     /// Runs a changing command; the record names its process group for as long as it runs.

@@ -320,7 +320,7 @@ async fn a_server_that_a_killed_agent_left_drained_stays_so_while_the_next_one_w
     assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
     assert!(dir.path().join("run/drain").exists(), "its plan counts on it being out");
     let record = Record::read(&dir.path().join("record.json")).expect("a record");
-    assert!(record.drained && record.state == State::Locked, "{record:?}");
+    assert!(record.drained && record.state == State::Drained, "{record:?}");
     assert_eq!(asker.leave().await, 0);
 }
 
@@ -364,4 +364,35 @@ async fn a_freeze_is_a_record_and_no_lock() {
     assert_eq!(asker.ask(Request::Unfreeze).await, Ok(Reply::Done));
     assert!(!dir.path().join("freeze.json").exists());
     assert_eq!(asker.leave().await, 0);
+}
+
+/// Whoever comes between and goes, in order or not, must not make unverified containers take traffic.
+#[tokio::test]
+async fn a_server_that_nobody_verified_is_let_in_by_no_one_who_only_comes_and_goes() {
+    for (left, in_order) in [
+        (State::Switched, true),
+        (State::Switched, false),
+        (State::Stopped, true),
+        (State::Started("new".into()), true),
+        (State::Idle, true),
+        (State::Idle, false),
+    ] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("record.json");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        std::fs::write(dir.path().join("run/drain"), "drained by handover\n").expect("written");
+        let before = Record { state: left.clone(), drained: true, ..Record::default() };
+        before.write(&path).expect("written");
+        let mut asker = Asker::greeted(fleet(dir.path(), NOT_LONG)).await;
+        assert_eq!(asker.ask(LOCK).await, Ok(Reply::Locked));
+        let taken = if left == State::Idle { State::Locked } else { left.clone() };
+        assert_eq!(Record::read(&path).expect("a record").state, taken);
+        if in_order {
+            assert_eq!(asker.ask(Request::Unlock { record: "interrupted".into() }).await, Ok(Reply::Done));
+            assert_eq!(Record::read(&path).expect("a record").state, left, "the next one puts it right");
+        }
+        assert_eq!(asker.leave().await, 0);
+        let record = Record::read(&path).expect("a record");
+        assert!(record.drained && dir.path().join("run/drain").exists(), "{left:?} {in_order}: {record:?}");
+    }
 }

@@ -22,11 +22,16 @@ pub(super) fn faults(layout: &Layout) -> Vec<String> {
     if geteuid().is_root() {
         owners.extend(std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok()));
     }
-    look(layout, owners)
+    look(layout, owners, geteuid().as_raw())
 }
 
-fn look(layout: &Layout, owners: BTreeSet<u32>) -> Vec<String> {
-    let mut look = Look { owners, group: None, faults: Vec::new() };
+/// The same, as bootstrap and watchdog see it: systemd runs them as root, and no sudo says who else may own what they start.
+pub(super) fn faults_as_root(layout: &Layout) -> Vec<String> {
+    look(layout, BTreeSet::from([0]), 0)
+}
+
+fn look(layout: &Layout, owners: BTreeSet<u32>, own: u32) -> Vec<String> {
+    let mut look = Look { owners, own, group: None, faults: Vec::new() };
     let dir = layout.dir();
     // Followed: where it leads is whoever may write there.
     if let Ok(meta) = fs::metadata(dir) {
@@ -77,6 +82,8 @@ enum Kind {
 
 struct Look {
     owners: BTreeSet<u32>,
+    /// Who looks, and would rather own it.
+    own: u32,
     /// The group that may write to `release.dir`, where one may.
     group: Option<u32>,
     faults: Vec<String>,
@@ -111,7 +118,7 @@ impl Look {
 
     fn owner(&mut self, path: &Path, meta: &Metadata, shared: bool) {
         if !shared && !self.owners.contains(&meta.uid()) {
-            let (shown, own) = (path.display(), geteuid().as_raw());
+            let (shown, own) = (path.display(), self.own);
             let whose = meta.uid();
             self.say(format!(
                 "{shown} belongs to user {whose}, who could change it at any moment; if that is not wanted, `chown {own} {shown}`"

@@ -2,7 +2,7 @@
 
 use crate::fleet::model::{Container, ContainerState, ReleaseId, ServiceName};
 use crate::fleet::release::Manifest;
-use crate::fleet::strikes::Seen;
+use crate::fleet::strikes::{Restarts, Seen};
 use crate::fleet::verify::{Evidence, judge, service_faults};
 use crate::fleet::watch::{Left, Look};
 use crate::server::agent::{Record, Site, State, now};
@@ -24,12 +24,12 @@ pub(super) fn holder(layout: &Layout) -> Result<Option<String>, Failure> {
     Ok(holder.map(|holder| format!("{} ({})", holder.who, holder.what)))
 }
 
-/// The server, now. `restarts` is the engine's count of the look before, and becomes that of this one.
-pub(super) async fn at(site: &Site, restarts: &mut BTreeMap<String, u32>) -> Result<Look, Failure> {
+/// The server, now.
+pub(super) async fn at(site: &Site, restarts: &mut Restarts) -> Result<Look, Failure> {
     let path = site.layout.record();
     let record = Record::read(&path)
         .map_err(|error| Failure::new(FailureKind::Internal, format!("{}: {error}", path.display())))?;
-    let left = left(&record, site.is_at_work());
+    let left = left(&record.state, record.drained || site.flag_is_ours(), site.is_at_work());
     let release = site.current()?;
     let services = match &release {
         None => Ok(BTreeMap::new()),
@@ -43,11 +43,11 @@ pub(super) async fn at(site: &Site, restarts: &mut BTreeMap<String, u32>) -> Res
 }
 
 /// What was left behind. Under our own lock the record is ours, and says only whether health still fails.
-fn left(record: &Record, ours: bool) -> Left {
-    match record.state {
-        State::Idle if record.drained => Left::Drained,
+fn left(state: &State, out: bool, ours: bool) -> Left {
+    match state {
+        State::Idle if out => Left::Drained,
         State::Idle => Left::Nothing,
-        _ if ours && record.drained => Left::Drained,
+        _ if ours && out => Left::Drained,
         _ if ours => Left::Nothing,
         _ => Left::Unfinished,
     }
@@ -56,7 +56,7 @@ fn left(record: &Record, ours: bool) -> Left {
 async fn services(
     site: &Site,
     release: &ReleaseId,
-    restarts: &mut BTreeMap<String, u32>,
+    restarts: &mut Restarts,
 ) -> Result<BTreeMap<ServiceName, Seen>, Failure> {
     let manifest = site.manifest(release)?;
     let containers = site.containers().await?;
@@ -71,7 +71,7 @@ async fn services(
         (name.clone(), seen)
     };
     let seen = manifest.services.keys().map(judged).collect();
-    *restarts = containers.iter().map(|c| (c.id.clone(), c.container.restarts)).collect();
+    restarts.see(containers.iter().map(|c| (c.id.clone(), c.container.restarts)));
     Ok(seen)
 }
 
@@ -81,7 +81,7 @@ struct One<'a> {
     manifest: &'a Manifest,
     release: &'a ReleaseId,
     containers: &'a [Inspected],
-    restarts: &'a BTreeMap<String, u32>,
+    restarts: &'a Restarts,
     name: &'a ServiceName,
 }
 
@@ -105,19 +105,19 @@ impl One<'_> {
         }
     }
 
-    /// Every container of it runs, and one was started a moment ago: not by the engine, again and again.
     fn is_starting(&self) -> bool {
         let patience = self.site.fleet.service(self.name).map_or(START, |service| service.deadline);
-        let now = SystemTime::now();
         let own: Vec<&Inspected> = self.containers.iter().filter(|c| &c.container.service == self.name).collect();
-        let young =
-            |c: &&Inspected| c.started.and_then(|at| now.duration_since(at).ok()).is_some_and(|age| age < patience);
-        let steady = |c: &&Inspected| {
-            let before = self.restarts.get(&c.id).copied().unwrap_or(0);
-            c.container.state == ContainerState::Running && c.container.restarts <= before
-        };
-        own.iter().any(young) && own.iter().all(steady)
+        is_starting(&own, patience, self.restarts, SystemTime::now())
     }
+}
+
+/// Every container of it runs, and one was started a moment ago: not by the engine, again and again.
+fn is_starting(own: &[&Inspected], patience: Duration, restarts: &Restarts, now: SystemTime) -> bool {
+    let young = |c: &&Inspected| c.started.and_then(|at| now.duration_since(at).ok()).is_some_and(|age| age < patience);
+    let steady =
+        |c: &&Inspected| c.container.state == ContainerState::Running && !restarts.grew(&c.id, c.container.restarts);
+    own.iter().any(young) && own.iter().all(steady)
 }
 
 #[cfg(test)]
@@ -126,11 +126,41 @@ mod tests {
 
     #[test]
     fn what_is_drained_for_nobody_is_still_so_once_the_lock_is_ours() {
-        let record = |state, drained| Record { state, drained, ..Record::default() };
-        assert_eq!(left(&record(State::Idle, true), false), Left::Drained);
-        assert_eq!(left(&record(State::Locked, true), true), Left::Drained);
-        assert_eq!(left(&record(State::Locked, false), true), Left::Nothing);
-        assert_eq!(left(&record(State::Locked, true), false), Left::Unfinished, "somebody else died with it");
-        assert_eq!(left(&record(State::Stopped, false), false), Left::Unfinished);
+        assert_eq!(left(&State::Idle, true, false), Left::Drained);
+        assert_eq!(left(&State::Locked, true, true), Left::Drained);
+        assert_eq!(left(&State::Locked, false, true), Left::Nothing);
+        assert_eq!(left(&State::Locked, true, false), Left::Unfinished, "somebody else died with it");
+        assert_eq!(left(&State::Stopped, false, false), Left::Unfinished);
+    }
+
+    #[test]
+    fn what_crashed_a_moment_ago_is_not_starting_at_the_second_look_either() {
+        let now = SystemTime::now();
+        let container = |restarts| Inspected {
+            id: "a".into(),
+            container: Container {
+                service: "api".into(),
+                name: "app-api-1".into(),
+                state: ContainerState::Running,
+                restarts,
+                exit_code: 0,
+                image_id: String::new(),
+                health: None,
+            },
+            started: Some(now - Duration::from_secs(3)),
+            finished: None,
+            grace: Duration::ZERO,
+            env: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        };
+        let mut restarts = Restarts::default();
+        for (count, starting) in [(0, true), (1, false), (1, true), (2, false)] {
+            for look in ["first", "under the lock"] {
+                let one = container(count);
+                assert_eq!(is_starting(&[&one], START, &restarts, now), starting, "{count} at the {look} look");
+                restarts.see([(one.id.clone(), count)]);
+            }
+            restarts.turn_ends();
+        }
     }
 }

@@ -1,10 +1,7 @@
 //! What the watchdog saw, as text for Prometheus' node exporter.
 
-use crate::fleet::model::{ServerName, Watched};
+use crate::fleet::model::{ServerName, WatchdogState, Watched};
 use std::fmt::Write as _;
-
-/// Every state, so that each series is there from the start.
-const WORDS: [&str; 7] = ["fine", "failing", "healed", "busy", "absent", "no_release", "unknown"];
 
 /// The text.
 pub(super) fn text(seen: &Watched, server: &ServerName) -> String {
@@ -18,8 +15,9 @@ pub(super) fn text(seen: &Watched, server: &ServerName) -> String {
     );
     let _ = writeln!(out, "handover_watchdog_last_look_seconds{{server=\"{server}\"}} {}", seen.at);
     head(&mut out, "handover_watchdog_state", "gauge", "What it saw: 1 for the state that it is in.");
-    for word in WORDS {
-        let on = u8::from(seen.word == word);
+    // Every one of them, so that each series is there from the start.
+    for state in WatchdogState::ALL {
+        let (word, on) = (state.as_str(), u8::from(seen.word == state));
         let _ = writeln!(out, "handover_watchdog_state{{server=\"{server}\",state=\"{word}\"}} {on}");
     }
     head(&mut out, "handover_watchdog_failures", "gauge", "Failed looks in a row, by service.");

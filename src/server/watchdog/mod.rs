@@ -5,14 +5,13 @@
 
 mod look;
 mod metrics;
+mod telling;
 
-use super::agent::{Site, State, now};
+use super::agent::{Righted, Site, State, now};
 use super::layout::{Layout, read_json, write_atomic, write_json};
-use super::run::{CommandLine, run};
 use super::settings::Settings;
 use super::wire::Failure;
-use crate::fleet::model::{LastHeal, ServiceName, Watched, show_duration};
-use crate::fleet::strikes::{Seen, Verdict};
+use crate::fleet::model::{ServiceName, WatchdogState, Watched};
 use crate::fleet::watch::{Do, Look, Next, Outcome, Saw, Turn};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,8 +21,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Format number of the file.
 const FORMAT: u32 = 1;
-/// A team's own command.
-const COMMAND: Duration = Duration::from_secs(60);
 
 /// How it is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +39,8 @@ pub struct Said {
     /// Seconds since the epoch.
     #[serde(rename = "time")]
     pub at: u64,
-    /// The word of the state.
-    pub word: &'static str,
+    /// The state in a word.
+    pub word: WatchdogState,
     /// Whether somebody should be told although nobody asks.
     pub loud: bool,
     /// The sentence.
@@ -88,8 +85,8 @@ pub async fn watch(layout: &Layout, mode: Mode, mut say: impl FnMut(&Said)) -> R
         }
         // A deploy may have brought others; without them it goes on with what it has.
         match Dog::new(layout) {
-            Ok(next) => dog = next,
-            Err(failure) => say(&Said::new("unknown", true, failure.to_string())),
+            Ok(next) => dog = dog.goes_on_as(next),
+            Err(failure) => say(&Said::new(WatchdogState::Unknown, true, failure.to_string())),
         }
     }
 }
@@ -99,7 +96,7 @@ fn ended_by(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
 }
 
 impl Said {
-    fn new(word: &'static str, loud: bool, what: impl Into<String>) -> Self {
+    fn new(word: WatchdogState, loud: bool, what: impl Into<String>) -> Self {
         Self { at: now(), word, loud, what: what.into(), services: BTreeMap::new(), logs: Vec::new() }
     }
 }
@@ -124,6 +121,12 @@ impl Dog {
         Ok(Self { site, seen, left: State::Idle, logs: Vec::new(), look: None, done: String::new() })
     }
 
+    /// With other settings, and what it has counted itself: a disk that takes nothing makes it forget nothing. What somebody else's
+    /// turn has written since is newer.
+    fn goes_on_as(self, next: Self) -> Self {
+        if next.seen.at > self.seen.at { next } else { Self { seen: self.seen, ..next } }
+    }
+
     /// One turn: looked at, done, written down.
     async fn turn(&mut self) -> Said {
         let rules = self.site.fleet.watchdog.rules();
@@ -144,7 +147,10 @@ impl Dog {
         }
         let mut said = self.told(&outcome, turn.verdicts());
         self.commands(&outcome, turn.verdicts(), &mut said).await;
-        self.write_down(&said);
+        if let Err(error) = self.write_down(&said) {
+            said.loud = true;
+            said.what = format!("{}; that could not be written down: {error}", said.what);
+        }
         said
     }
 
@@ -164,20 +170,30 @@ impl Dog {
                 Err(holder) => Saw::Taken(Err(format!("{} ({})", holder.who, holder.what))),
             },
             Do::PutRight => {
-                let done = self.site.put_right_after(self.left.clone()).await;
-                if done.is_ok() {
-                    self.left = State::Idle;
+                let done = match self.site.put_right_after(self.left.clone()).await {
+                    Ok(righted) => {
+                        self.left = State::Idle;
+                        match righted {
+                            Righted::Well(what) => Ok(what),
+                            Righted::Ill(why) => Err(why),
+                        }
+                    }
+                    Err(failure) => Err(failure.to_string()),
+                };
+                if let Ok(look) = look::at(&self.site, &mut self.seen.restarts).await {
+                    // What is told is how it stands now.
+                    self.look = Some(look);
                 }
                 self.done(done)
             }
             Do::LetBack => {
                 let done = self.site.let_back().await.map(|()| "everything works: let back".to_owned());
-                self.done(done)
+                self.done(done.map_err(|failure| failure.to_string()))
             }
             Do::Heal(services) => {
                 self.logs = self.site.last_words(&services).await;
                 let done = self.site.heal(&services).await;
-                self.done(done)
+                self.done(done.map_err(|failure| failure.to_string()))
             }
             Do::Free => {
                 let done = std::mem::take(&mut self.done);
@@ -188,8 +204,7 @@ impl Dog {
         })
     }
 
-    fn done(&mut self, done: Result<String, Failure>) -> Saw {
-        let done = done.map_err(|failure| failure.to_string());
+    fn done(&mut self, done: Result<String, String>) -> Saw {
         self.done = done.clone().unwrap_or_else(|why| why);
         Saw::Done(done)
     }
@@ -201,7 +216,8 @@ impl Dog {
         let (mut turn, mut todo) = Turn::begin(rules);
         loop {
             if let Some(intent) = turn.intent() {
-                let mut said = Said::new("failing", true, format!("would take the server lock and {intent}"));
+                let mut said =
+                    Said::new(WatchdogState::Failing, true, format!("would take the server lock and {intent}"));
                 said.services = self.services(turn.verdicts());
                 return said;
             }
@@ -210,149 +226,31 @@ impl Dog {
                     Next::Do(next) => todo = next,
                     Next::End(outcome) => return self.told(&outcome, turn.verdicts()),
                 },
-                Err(failure) => return Said::new("unknown", true, failure.to_string()),
+                Err(failure) => return Said::new(WatchdogState::Unknown, true, failure.to_string()),
             }
         }
     }
 
-    fn told(&mut self, outcome: &Outcome, verdicts: &BTreeMap<ServiceName, Verdict>) -> Said {
-        let gave_up = verdicts.values().any(|verdict| *verdict == Verdict::GiveUp);
-        let (word, loud, what) = match outcome {
-            Outcome::Busy(holder) => {
-                ("busy", false, format!("{holder} holds the server lock: planned work is going on"))
-            }
-            Outcome::Absent(reason) => ("absent", false, format!("left out on purpose: {reason}")),
-            Outcome::NoRelease => ("no_release", false, "no release was ever verified here".to_owned()),
-            Outcome::Unknown(why) => ("unknown", false, format!("could not look: {why}")),
-            Outcome::Watched if self.broken().is_empty() => ("fine", false, "every service works".to_owned()),
-            Outcome::Watched => {
-                ("failing", false, format!("{} of {} services fail", self.broken().len(), self.count()))
-            }
-            Outcome::Passed => ("fine", true, "nothing was left to heal once the lock was taken".to_owned()),
-            Outcome::PutRight(done) => done_or_not("what a dead deploy left", done),
-            Outcome::LetBack(done) => done_or_not("health was made to fail by nobody who still works here", done),
-            Outcome::Healed(services, done) => done_or_not(&names(services), done),
-        };
-        let mut said = Said::new(word, loud || gave_up, what);
-        if let Some(drift) = self.drift() {
-            said.what = format!("{}; {drift}, and only a deploy mends it", said.what);
-        }
-        if let (Outcome::Watched, Some(what)) = (outcome, self.site.unexplained()) {
-            said.what = format!("{}; {what}", said.what);
-        }
-        said.services = self.services(verdicts);
-        said.logs = std::mem::take(&mut self.logs);
-        if let Outcome::Healed(services, done) = outcome {
-            for service in services {
-                *self.seen.healed.entry(service.clone()).or_default() += 1;
-            }
-            let (worked, what) = (done.is_ok(), done.clone().unwrap_or_else(|what| what));
-            self.seen.last_heal = Some(LastHeal { at: said.at, services: services.clone(), worked, what });
-        }
-        said
-    }
-
-    fn drift(&self) -> Option<String> {
-        let release = self.look.as_ref().and_then(|look| look.release.as_ref())?;
-        self.site.drift(release)
-    }
-
-    fn count(&self) -> usize {
-        self.look.as_ref().and_then(|look| look.services.as_ref().ok()).map_or(0, BTreeMap::len)
-    }
-
-    fn broken(&self) -> BTreeMap<&ServiceName, &str> {
-        let services = self.look.as_ref().and_then(|look| look.services.as_ref().ok());
-        services
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, seen)| match seen {
-                Seen::Failing(why) => Some((name, why.as_str())),
-                _ => None,
-            })
-            .collect()
-    }
-
-    /// What each service that is not fine means.
-    fn services(&self, verdicts: &BTreeMap<ServiceName, Verdict>) -> BTreeMap<ServiceName, String> {
-        let strikes = self.site.fleet.watchdog.strikes;
-        let given_up = |name| self.seen.strikes.services().get(name).is_some_and(|count| count.given_up);
-        let mut told = BTreeMap::new();
-        for (name, why) in self.broken() {
-            let meaning = match verdicts.get(name) {
-                Some(Verdict::Strike(n)) => format!("strike {n} of {strikes}"),
-                Some(Verdict::Heal) => format!("strike {strikes} of {strikes}: to be healed"),
-                Some(Verdict::Pause(seconds)) => {
-                    format!("healed a moment ago: left alone for {} more", show_duration(Duration::from_secs(*seconds)))
-                }
-                Some(Verdict::GiveUp) => "healed too often: given up, a person is needed".to_owned(),
-                _ if given_up(name) => "given up before: a person is needed".to_owned(),
-                _ => "fails".to_owned(),
-            };
-            told.insert(name.clone(), format!("{meaning}: {why}"));
-        }
-        told
-    }
-
-    /// The team's own commands, told what happened by their environment.
-    async fn commands(&self, outcome: &Outcome, verdicts: &BTreeMap<ServiceName, Verdict>, said: &mut Said) {
-        let watchdog = &self.site.fleet.watchdog;
-        if let Outcome::Healed(services, done) = outcome {
-            let outcome = if done.is_ok() { "healed" } else { "failed" };
-            let failed = self.command(&watchdog.on_heal, services, outcome, &said.what).await;
-            said.logs.extend(failed);
-        }
-        let given_up: Vec<ServiceName> =
-            verdicts.iter().filter(|(_, v)| **v == Verdict::GiveUp).map(|(name, _)| name.clone()).collect();
-        if !given_up.is_empty() {
-            let why: Vec<&str> =
-                given_up.iter().filter_map(|name| said.services.get(name).map(String::as_str)).collect();
-            let failed = self.command(&watchdog.on_give_up, &given_up, "gave_up", &why.join("; ")).await;
-            said.logs.extend(failed);
-        }
-    }
-
-    /// Runs one; what went wrong with it.
-    async fn command(&self, argv: &[String], services: &[ServiceName], outcome: &str, why: &str) -> Option<String> {
-        let program = argv.first()?;
-        let line = CommandLine::new(argv.iter().cloned())
-            .env("HANDOVER_SERVER", self.site.server.as_str())
-            .env("HANDOVER_SERVICES", names(services).replace(", ", ","))
-            .env("HANDOVER_OUTCOME", outcome)
-            .env("HANDOVER_WHY", why)
-            .cwd(Path::new("/"));
-        let ended = run(&line, COMMAND).await.and_then(|output| output.success(&format!("`{program}`")));
-        ended.err().map(|failure| failure.to_string())
-    }
-
-    fn write_down(&mut self, said: &Said) {
+    fn write_down(&mut self, said: &Said) -> std::io::Result<()> {
         self.seen.at = said.at;
-        self.seen.word = said.word.to_owned();
+        self.seen.word = said.word;
         self.seen.what.clone_from(&said.what);
+        self.seen.restarts.turn_ends();
         let layout = &self.site.layout;
-        // A disk that takes nothing is told by `status`, whose heartbeat then stands still.
-        drop(write_json(&layout.watchdog(), &self.seen));
-        drop(write_atomic(&layout.heartbeat(), format!("{}\n", said.at).as_bytes(), 0o644));
-        if let Some(path) = &self.site.fleet.watchdog.textfile {
-            drop(write_atomic(Path::new(path), metrics::text(&self.seen, &self.site.server).as_bytes(), 0o644));
-        }
-    }
-}
-
-fn names(services: &[ServiceName]) -> String {
-    services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", ")
-}
-
-fn done_or_not(what: &str, done: &Result<String, String>) -> (&'static str, bool, String) {
-    match done {
-        Ok(done) => ("healed", true, format!("{what}: {done}")),
-        Err(why) => ("failing", true, format!("{what}: {why}")),
+        // Each by itself: one that is refused is no reason not to write the others.
+        let state = write_json(&layout.watchdog(), &self.seen);
+        let heartbeat = write_atomic(&layout.heartbeat(), format!("{}\n", said.at).as_bytes(), 0o644);
+        let metrics = self.site.fleet.watchdog.textfile.as_ref().map_or(Ok(()), |path| {
+            write_atomic(Path::new(path), metrics::text(&self.seen, &self.site.server).as_bytes(), 0o644)
+        });
+        state.and(heartbeat).and(metrics)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::strikes::Seen;
     use crate::server::agent::tests::fleet;
     use crate::server::agent::{Record, State};
     use crate::server::flock::{Taken, try_take};
@@ -374,9 +272,9 @@ mod tests {
     #[tokio::test]
     async fn each_look_is_written_down_for_whoever_asks() {
         let (dir, layout) = server();
-        assert_eq!(once(&layout, Mode::Once).await.word, "no_release");
+        assert_eq!(once(&layout, Mode::Once).await.word, WatchdogState::NoRelease);
         let seen: Watched = read_json(&layout.watchdog()).expect("read").expect("there");
-        assert_eq!((seen.word.as_str(), seen.format), ("no_release", FORMAT));
+        assert_eq!((seen.word, seen.format), (WatchdogState::NoRelease, FORMAT));
         assert!(layout.heartbeat().exists());
         let metrics = std::fs::read_to_string(dir.path().join("handover.prom")).expect("written");
         assert!(metrics.contains("handover_watchdog_state{server=\"web-1\",state=\"no_release\"} 1"), "{metrics}");
@@ -395,7 +293,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("run")).expect("made");
         std::fs::write(dir.path().join("run/drain"), "").expect("written");
         let said = once(&layout, Mode::Once).await;
-        assert_eq!(said.word, "busy");
+        assert_eq!(said.word, WatchdogState::Busy);
         assert!(said.what.contains("ann@laptop"), "{said:?}");
         assert!(dir.path().join("run/drain").exists());
         assert_eq!(Record::read(&layout.record()).expect("read"), record);
@@ -413,11 +311,69 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_disk_that_takes_nothing_is_said_and_no_strike_is_forgotten() {
+        let (_dir, layout) = server();
+        let mut dog = Dog::new(&layout).expect("settings");
+        std::fs::create_dir(layout.watchdog()).expect("nothing can be put in its place");
+        let failing = BTreeMap::from([("api".into(), Seen::Failing("no answer".into()))]);
+        let rules = dog.site.fleet.watchdog.rules();
+        dog.seen.strikes.look(&rules, &"one".into(), &failing, now());
+        let said = Box::pin(dog.turn()).await;
+        assert!(said.loud && said.what.contains("could not be written down"), "{said:?}");
+        let strikes = dog.seen.strikes.clone();
+        let dog = dog.goes_on_as(Dog::new(&layout).expect("settings"));
+        assert_eq!(dog.seen.strikes, strikes);
+    }
+
+    #[tokio::test]
+    async fn what_another_turn_has_written_since_is_newer() {
+        let (_dir, layout) = server();
+        let dog = Dog::new(&layout).expect("settings");
+        assert_eq!(once(&layout, Mode::Once).await.word, WatchdogState::NoRelease);
+        let dog = dog.goes_on_as(Dog::new(&layout).expect("settings"));
+        assert_eq!(dog.seen.word, WatchdogState::NoRelease);
+    }
+
+    #[test]
+    fn healed_is_said_of_a_heal_only_and_fine_of_nothing_that_fails() {
+        let (_dir, layout) = server();
+        let mut dog = Dog::new(&layout).expect("settings");
+        let mut word = |outcome: Outcome, seen: Seen| {
+            let services = Ok(BTreeMap::from([("api".into(), seen)]));
+            dog.look = Some(Look { release: None, absent: None, left: crate::fleet::watch::Left::Nothing, services });
+            dog.told(&outcome, &BTreeMap::new()).word
+        };
+        let failing = || Seen::Failing("no answer".into());
+        let done = || Ok("done".to_owned());
+        for outcome in [Outcome::PutRight(done()), Outcome::LetBack(done()), Outcome::Watched, Outcome::Passed] {
+            assert_eq!(word(outcome.clone(), Seen::Fine), WatchdogState::Fine, "{outcome:?}");
+            assert_eq!(word(outcome.clone(), failing()), WatchdogState::Failing, "{outcome:?}");
+        }
+        for outcome in [Outcome::PutRight(Err("it stays drained".into())), Outcome::LetBack(Err("no".into()))] {
+            assert_eq!(word(outcome.clone(), Seen::Fine), WatchdogState::Failing, "{outcome:?}");
+        }
+        assert_eq!(word(Outcome::Healed(vec!["api".into()], done()), Seen::Fine), WatchdogState::Healed);
+    }
+
+    #[tokio::test]
+    async fn a_flag_of_ours_that_no_record_knows_is_somebodys_to_take_away() {
+        let (dir, layout) = server();
+        let site = Site::own(Settings::read(&layout).expect("settings"), "watchdog");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        for (text, left) in [("drained by handover\n", "Drained"), ("by hand", "Nothing")] {
+            std::fs::write(dir.path().join("run/drain"), text).expect("written");
+            let look = look::at(&site, &mut Default::default()).await.expect("looked");
+            assert_eq!(format!("{:?}", look.left), left, "{text}");
+            assert_eq!(site.unexplained().is_some(), left == "Nothing", "{text}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_state_of_another_version_is_counted_anew_and_a_broken_one_too() {
         let (_dir, layout) = server();
         for text in ["{", "{\"format\": 99, \"at\": 1}", "[]"] {
             std::fs::write(layout.watchdog(), text).expect("written");
-            assert_eq!(once(&layout, Mode::Once).await.word, "no_release", "{text}");
+            assert_eq!(once(&layout, Mode::Once).await.word, WatchdogState::NoRelease, "{text}");
         }
     }
 

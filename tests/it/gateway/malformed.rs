@@ -45,6 +45,7 @@ const CORPUS: &[(&str, &str, u16)] = &[
         "POST / HTTP/1.1\r\nhost: a.test\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
         501,
     ),
+    ("no host in HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", 400),
     ("a coding in HTTP/1.0", "POST / HTTP/1.0\r\nhost: a.test\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     ("a space before the colon", "POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length : 4\r\n\r\nabcd", 400),
     ("a space before the name", "GET / HTTP/1.1\r\nhost: a.test\r\n x: y\r\n\r\n", 400),

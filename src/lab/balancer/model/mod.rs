@@ -169,6 +169,11 @@ impl Model {
         Self { spec, groups, random, tokens, refilled: Stamp::ZERO }
     }
 
+    /// From a node's decision to the API's answer, from now on.
+    pub fn set_api_lag(&mut self, lag: Duration) {
+        self.spec.api_lag = lag;
+    }
+
     /// How many nodes there are.
     #[must_use]
     pub fn nodes(&self) -> usize {

@@ -46,7 +46,7 @@ fn place() -> Option<Place> {
 impl Place {
     /// As root, for a deploy of root's.
     fn faults(&self) -> Vec<String> {
-        look(&self.layout, BTreeSet::from([0]))
+        look(&self.layout, BTreeSet::from([0]), 0)
     }
 
     /// The one fault that there is.
@@ -94,7 +94,7 @@ fn what_administrators_do_is_no_fault() {
     for path in [place.layout.dir(), place.layout.server_lock(), &place.layout.releases()] {
         give(path, STRANGER);
     }
-    assert_eq!(look(&place.layout, BTreeSet::from([0, STRANGER])), Vec::<String>::new());
+    assert_eq!(look(&place.layout, BTreeSet::from([0, STRANGER]), 0), Vec::<String>::new());
     // The folder lies elsewhere.
     let Some(place) = self::place() else { return };
     place.link(place.layout.dir());
@@ -102,7 +102,7 @@ fn what_administrators_do_is_no_fault() {
     assert!(check_files(&place.layout, &place.id).is_ok());
     // And the first deploy finds nothing at all.
     let layout = Layout::new(place.dir.path().join("none"), place.dir.path().join("no-lock"));
-    assert_eq!(look(&layout, BTreeSet::from([0])), Vec::<String>::new());
+    assert_eq!(look(&layout, BTreeSet::from([0]), 0), Vec::<String>::new());
 }
 
 #[test]
@@ -236,4 +236,17 @@ fn a_link_in_the_place_of_a_record_is_neither_read_nor_written_through() {
     }
     mkfifo(&place.layout.successor());
     assert!(read_json::<String>(&place.layout.successor()).is_err(), "and it is not waited for");
+}
+
+/// A folder of the deploying user's in a folder of his own: sudo says that he may, systemd has no sudo.
+#[test]
+fn what_only_sudo_vouches_for_is_refused_to_the_units_with_what_to_run() {
+    let Some(place) = place() else { return };
+    let dir = place.layout.dir();
+    for folder in [place.dir.path(), dir] {
+        chown(folder, Some(STRANGER), None).expect("given away");
+    }
+    assert_eq!(look(&place.layout, BTreeSet::from([0, STRANGER]), 0), Vec::<String>::new());
+    let faults = faults_as_root(&place.layout);
+    assert!(faults.iter().any(|fault| fault.contains(&format!("`chown 0 {}`", dir.display()))), "{faults:?}");
 }

@@ -3,25 +3,23 @@
 //! `current` is brought up, never written; what was out of rotation comes back only verified. When it is time for that is not decided
 //! here.
 
+use super::deadman::Righted;
 use super::drain::flip_file;
-use super::record::{Record, State, now};
+use super::record::{Record, State};
 use super::site::{Ctl, Site, disk};
 use super::trust;
-use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServiceName};
-use crate::fleet::release::{DEFINITION, Manifest};
+use crate::fleet::model::{DrainBy, Holder, ServiceName};
+use crate::fleet::patience::longest_start;
+use crate::fleet::release::DEFINITION;
 use crate::server::compose;
 use crate::server::flock::holder;
-use crate::server::layout::{Pointer, asleep};
 use crate::server::process::ProcessId;
-use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
 use crate::server::wire::{Context, FORMAT, Failure, FailureKind, Run};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-const LOGS: Duration = Duration::from_secs(10);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Site {
@@ -49,9 +47,10 @@ impl Site {
     }
 
     /// Puts right what a dead deploy left in that state.
-    pub(in crate::server) async fn put_right_after(&mut self, left: State) -> Result<String, Failure> {
+    pub(in crate::server) async fn put_right_after(&mut self, left: State) -> Result<Righted, Failure> {
         self.trusted()?;
-        self.record.state = left;
+        // On disk: whoever dies while he waits has let nothing in.
+        self.enter(left)?;
         self.put_right().await
     }
 
@@ -78,11 +77,15 @@ impl Site {
     /// Before the engine runs: sets the flag and writes that down. Without the lock, since nobody else is there yet; how far somebody
     /// had come before the boot is left to whoever takes it.
     pub(in crate::server) async fn out_from_the_start(&mut self) -> Result<(), Failure> {
+        if let Some(path) = self.fleet.drain.by.file() {
+            // First: the disk that takes no record is another one than the flag's as a rule.
+            flip_file(Path::new(path), true)?;
+        }
         let lock = self.layout.server_lock().to_owned();
         let held = holder(&lock, &self.layout.server_lock_note()).map_err(|error| disk(&lock, &error))?;
-        if let (Some(_), DrainBy::File { path }) = (held, &self.fleet.drain.by) {
+        if held.is_some() {
             // The engine restarts under somebody's hands: the record is his, and he takes the flag away when he is done.
-            return flip_file(Path::new(path), true);
+            return Ok(());
         }
         let path = self.layout.record();
         self.record = Record::read(&path).map_err(|error| disk(&path, &error))?;
@@ -92,41 +95,24 @@ impl Site {
     /// After a boot: what was left out on purpose is out again, by whichever way the server itself can say so.
     pub(in crate::server) async fn stay_out(&mut self) -> Result<(), Failure> {
         match self.fleet.drain.by {
-            DrainBy::File { .. } => self.flip(true).await,
+            DrainBy::File { .. } | DrainBy::Gateway { .. } => self.flip(true).await,
             // The balancer's side of it outlives a boot.
             DrainBy::Deregister => Ok(()),
             // Only its stop makes health fail.
             DrainBy::Sigterm => self.stop().await.map(drop),
             DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => {
                 // The engine revives the containers; they can be told once they listen.
-                let longest = self.fleet.services.iter().map(|service| service.deadline).max().unwrap_or_default();
+                let longest = longest_start(&self.fleet);
                 let end = Instant::now() + longest;
                 loop {
                     match self.flip(true).await {
                         Ok(()) => return Ok(()),
-                        Err(failure) if Instant::now() >= end => return Err(failure),
+                        Err(failure) if Instant::now() >= end || self.is_to_end() => return Err(failure),
                         Err(_) => tokio::time::sleep(TRY_AGAIN).await,
                     }
                 }
             }
         }
-    }
-
-    /// The services that a gateway has put to sleep, each with the reason.
-    pub(in crate::server) fn sleepers(&self) -> Result<BTreeMap<ServiceName, String>, Failure> {
-        let asleep = asleep::asleep_services(self.layout.dir(), now());
-        let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
-        Ok(asleep.into_iter().map(|(service, one)| (service, format!("{} ({})", one.why, one.host))).collect())
-    }
-
-    /// Which those are.
-    pub(in crate::server) fn asleep(&self) -> Result<BTreeSet<ServiceName>, Failure> {
-        Ok(self.sleepers()?.into_keys().collect())
-    }
-
-    /// What was verified here last.
-    pub(in crate::server) fn current(&self) -> Result<Option<ReleaseId>, Failure> {
-        self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))
     }
 
     /// Makes the containers of these services anew from `current`, and waits until they pass. A service that takes traffic leaves
@@ -136,7 +122,7 @@ impl Site {
         let current = self.current()?.ok_or_else(|| Failure::new(FailureKind::Missing, "nothing was verified here"))?;
         self.startable(&current).await?;
         let facts = self.fleet.drain.by.facts();
-        let was_drained = self.record.drained;
+        let was_out = self.is_out();
         let takes_traffic = |name: &ServiceName| self.fleet.service(name).is_some_and(|s| !s.groups.is_empty());
         if services.iter().any(takes_traffic) && facts.survives_restart && facts.undone_on_server {
             let alive =
@@ -151,49 +137,20 @@ impl Site {
         let names = services.iter().map(ServiceName::as_str);
         let up = compose::up_anew(&self.fleet.app, Path::new(DEFINITION), names);
         self.bring_up(&current, &up).await?;
-        if !facts.survives_restart {
+        let all_that_take_traffic =
+            self.fleet.services.iter().all(|s| s.groups.is_empty() || services.contains(&s.name));
+        if !facts.survives_restart && all_that_take_traffic {
             // It died with the containers.
             self.record.drained = false;
         }
         self.wait_until_verified(&current, |name| services.contains(name)).await?;
-        // What was out before for another reason comes back when everything works.
-        if self.record.drained && !was_drained {
+        // What was out before for another reason comes back when everything works, and so does what the engine has started meanwhile.
+        let others = self.containers().await?;
+        let others = others.iter().filter(|c| !services.contains(&c.container.service));
+        if self.record.drained && !was_out && !self.started_while_out(others) {
             self.flip(false).await?;
         }
         Ok(format!("release {}: brought up anew and verified", current.short()))
-    }
-
-    /// The last words of these services, for whoever asks why: a new container has a new log.
-    pub(in crate::server) async fn last_words(&self, services: &[ServiceName]) -> Vec<String> {
-        let mut words = Vec::new();
-        for container in self.containers().await.unwrap_or_default() {
-            if services.contains(&container.container.service)
-                && let Ok(output) = run(&compose::logs(&container.id), LOGS).await
-            {
-                let lines = last_lines(&format!("{}{}", output.text(), output.stderr), 20);
-                words.extend(lines.into_iter().map(|line| format!("{} | {line}", container.container.name)));
-            }
-        }
-        words
-    }
-
-    /// What the release's own files say, where they are what was published; else what differs.
-    pub(in crate::server) fn drift(&self, release: &ReleaseId) -> Option<String> {
-        crate::server::publish::check_files(&self.layout, release).err().map(|failure| failure.message)
-    }
-
-    /// Health is made to fail, and neither the record nor an absence says why.
-    pub(in crate::server) fn unexplained(&self) -> Option<String> {
-        let recorded = Record::read(&self.layout.record()).map_or(true, |record| record.drained);
-        let explained = recorded || !matches!(self.absence(), Ok(None));
-        (!explained && self.is_drained(false)).then(|| {
-            "health is made to fail, and nobody wrote down why; who wants that says `handover drain`".to_owned()
-        })
-    }
-
-    /// What a release is.
-    pub(in crate::server) fn manifest(&self, release: &ReleaseId) -> Result<Manifest, Failure> {
-        crate::server::publish::read_release(&self.layout, release)
     }
 
     /// Nothing is started from a folder that others may write to.
