@@ -29,9 +29,17 @@ pub(super) async fn keep(shared: Arc<Shared>, sink: Arc<dyn Sink>, clock: Clock)
     let tell = |what: String| sink.take(Line::new(clock.now(), Event::Warning { server: None, what }));
     let mut wakers: HashMap<String, Waker> = HashMap::new();
     let (mut client, mut unknown): (Option<Client>, String) = (None, String::new());
+    let mut reloaded = shared.reloaded.subscribe();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        if shared.site().spec.hosts.iter().all(|host| host.workload.is_none()) {
+            // On a server there is nothing to look at, until another configuration says otherwise.
+            if reloaded.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
         look.tick().await;
         let site = shared.site();
         let mut asked = Vec::new();

@@ -95,6 +95,8 @@ class Api(http.server.BaseHTTPRequestHandler):
         cluster, sent = self.cluster, self.sent()
         if cluster.away:
             return self.close()
+        if self.headers["authorization"] != "Bearer of-the-gateway":
+            return self.failure(401, "Unauthorized")
         if cluster.meet:
             cluster.meet.wait(10)
         with cluster.lock:
@@ -168,14 +170,23 @@ class Cluster:
         self.certificates = Certificates(self.work)
         self.out = self.work / "out"
         render(self.work, self.out, replace, mode)
-        cluster = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server}"}}]}
-        who = {"users": [{"name": "u", "user": {}}], "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]}
+        # As in a pod: over TLS, with an authority of its own and a token.
+        self.secure = port()
+        trusted = {"certificate-authority": str(self.work / "serving-ca.crt"), "tls-server-name": "handover-gateway.handover.svc"}
+        cluster = {"clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{self.secure}", **trusted}}]}
+        who = {"users": [{"name": "u", "user": {"token": "of-the-gateway"}}], "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]}
         (self.work / "kubeconfig").write_text(json.dumps({"current-context": "x", **cluster, **who}))
         self.log = open(self.work / "log", "w")
         handler = type("Handler", (Api,), {"cluster": self})
         self.apis = http.server.ThreadingHTTPServer(("127.0.0.1", self.server), handler)
         self.apis.daemon_threads = True
         threading.Thread(target=self.apis.serve_forever, daemon=True).start()
+        self.tls = http.server.ThreadingHTTPServer(("127.0.0.1", self.secure), handler)
+        shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        shown.load_cert_chain(self.work / "tls.crt", self.work / "tls.key")
+        self.tls.socket = shown.wrap_socket(self.tls.socket, server_side=True)
+        self.tls.daemon_threads = True
+        threading.Thread(target=self.tls.serve_forever, daemon=True).start()
         self.gateway = self.begin("gateway.toml", self.listen, self.metrics, self.api)
         until("the gateway answers", lambda: self.aggregated(GROUP)[0] == 200)
 
@@ -244,8 +255,9 @@ class Cluster:
         for gateway in [self.gateway, *self.others]:
             gateway.kill()
             gateway.wait()
-        self.apis.shutdown()
-        self.apis.server_close()
+        for server in (self.apis, self.tls):
+            server.shutdown()
+            server.server_close()
         if self.pod:
             self.pod.shutdown()
             self.pod.server_close()
