@@ -17,10 +17,10 @@ mod table;
 mod text;
 
 pub use book::{Book, books, kept_events};
-pub use check::{check_text, findings_json, live_text, mutations_text};
+pub use check::{check_text, findings_json, live_text, mutations_text, relations_text};
 pub use html::page;
 pub use measured::measured_text;
-pub use notice::{Notice, github, sarif};
+pub use notice::{Level as NoticeLevel, Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
 pub use provision::provision_text;
 pub use releases::{history_json, history_text, releases_json, releases_text};
