@@ -5,7 +5,7 @@ use super::{connect, finish, input};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{Fleet, ReleaseOnDisk, ServerName};
-use crate::fleet::verify::{container_faults, judge};
+use crate::fleet::verify::{container_faults, excused, judge};
 use crate::report::{Format, Reporter, table};
 use crate::rollout::on_each;
 use crate::server::wire::{Reply, Request, Verified};
@@ -77,7 +77,8 @@ async fn look(global: &Global) -> Result<Found, Problem> {
 }
 
 fn judged(fleet: &Fleet, current: &ReleaseOnDisk, verified: &Verified, seen: &mut Seen) {
-    for service in fleet.services.iter().filter(|s| current.manifest.services.contains_key(&s.name)) {
+    let counts = |name| current.manifest.services.contains_key(name) && !verified.asleep.contains(name);
+    for service in fleet.services.iter().filter(|s| counts(&s.name)) {
         let why = match verified.services.get(&service.name) {
             None => Some("its check did not run".to_owned()),
             Some(evidence) => judge(&service.verify, evidence, &current.manifest.id).err(),
@@ -89,7 +90,8 @@ fn judged(fleet: &Fleet, current: &ReleaseOnDisk, verified: &Verified, seen: &mu
         }
         seen.services.insert(service.name.to_string(), why);
     }
-    let faults = container_faults(&current.manifest, &verified.image_ids, &verified.containers);
+    let faults =
+        container_faults(&current.manifest, &verified.image_ids, &excused(&verified.containers, &verified.asleep));
     seen.faults.extend(faults.into_iter().map(|fault| fault.what));
 }
 

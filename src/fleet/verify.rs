@@ -6,7 +6,7 @@
 use super::model::{Container, ContainerState, ReleaseId, ServiceName, Verify, show_duration};
 use super::release::Manifest;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What a service's own check saw.
@@ -125,6 +125,17 @@ pub fn container_faults(
         }
     }
     faults
+}
+
+/// Containers as they are judged where these services sleep: that one of theirs is off is meant, that it is of another image is not.
+#[must_use]
+pub fn excused(containers: &[Container], asleep: &BTreeSet<ServiceName>) -> Vec<Container> {
+    let mut containers = containers.to_vec();
+    let is_off = |one: &Container| matches!(one.state, ContainerState::Exited | ContainerState::Created);
+    for one in containers.iter_mut().filter(|one| asleep.contains(&one.service) && is_off(one)) {
+        one.state = ContainerState::Running;
+    }
+    containers
 }
 
 /// The same of one service; nothing where the release has none of that name.

@@ -66,7 +66,7 @@ fn shown(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Seconds => format!("{value}s"),
         Unit::PerSecond => format!("{value}/s"),
-        Unit::Targets | Unit::Pods | Unit::Requests => format!("{value}"),
+        Unit::Targets | Unit::Pods | Unit::Requests | Unit::Count => format!("{value}"),
     }
 }
 

@@ -25,6 +25,11 @@ pub fn plan_text(plan: &Plan) -> String {
         for server in batch {
             out.push_str(&format!("\n{}. {}{}\n", number + 1, server.name, how(server)));
             out.push_str(&steps(server));
+            for (service, why) in &server.asleep {
+                out.push_str(&format!(
+                    "   {service} sleeps ({why}): it is renewed, woken to be verified, and asleep again afterwards\n"
+                ));
+            }
         }
     }
     out.push('\n');
@@ -94,7 +99,7 @@ pub fn plan_json(plan: &Plan) -> Value {
                 .iter()
                 .map(|s| json!({"step": s.step, "expected_seconds": seconds(s.expected), "deadline_seconds": seconds(s.deadline)}))
                 .collect();
-            json!({"name": server.name, "starts_as": server.starts_as, "previous": server.previous, "targets": server.targets, "steps": steps})
+            json!({"name": server.name, "starts_as": server.starts_as, "previous": server.previous, "targets": server.targets, "asleep": server.asleep, "steps": steps})
         })
         .collect();
     json!({

@@ -10,11 +10,11 @@ use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use crate::fleet::verify::Evidence;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -216,6 +216,8 @@ pub enum Request {
         /// Which.
         release: ReleaseId,
     },
+    /// Stop again what a gateway had put to sleep before the start, unless somebody asked for it since. Answered like `Stop`.
+    Sleep,
     /// Mark, or unmark, a planned absence.
     Absent {
         /// The absence; `None` ends it.
@@ -270,7 +272,7 @@ pub enum Reply {
     Count(Option<u64>),
     /// To `Nodes`.
     Nodes(Known<NodesSeen>),
-    /// To `Stop`.
+    /// To `Stop` and `Sleep`.
     Stopped(Stopped),
     /// To `Start`: every container of the project afterwards.
     Started(Vec<Container>),
@@ -352,6 +354,8 @@ pub struct Verified {
     pub services: BTreeMap<ServiceName, Evidence>,
     /// The last log lines of services whose check does not look well.
     pub logs: BTreeMap<ServiceName, Vec<String>>,
+    /// The services that are off because a gateway put them to sleep, or that are woken right now.
+    pub asleep: BTreeSet<ServiceName>,
 }
 
 /// Why a server did not do as asked.

@@ -135,11 +135,23 @@ fn every_exit_code_stands_in_the_documentation_with_a_way_to_get_it() {
     }
 }
 
+/// With it a server's steps are all that there are.
+const SLEEPS: &str = r#"
+[gateway]
+listen = "127.0.0.1:8000"
+metrics = "127.0.0.1:9180"
+
+[[gateway.host]]
+name = "cms.example.org"
+backend = "http://127.0.0.1:9000"
+sleep = { services = ["publish-worker"], after = "30m" }
+"#;
+
 #[test]
 fn the_steps_in_the_documentation_are_those_of_a_plan_in_their_order() {
     let page = read("docs/steps.md");
     let words: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
-    let fleet = crate::world::fleet(&read("deploy.toml"));
+    let fleet = crate::world::fleet(&(read("deploy.toml") + SLEEPS));
     let options = handover::fleet::plan::Options { offline: true, ..Default::default() };
     let snapshot = handover::fleet::plan::offline_snapshot(&fleet);
     let plan = handover::fleet::plan::plan(&fleet, &snapshot, None, &options).expect("the example is planned");
@@ -153,6 +165,20 @@ fn the_steps_in_the_documentation_are_those_of_a_plan_in_their_order() {
 #[test]
 fn every_test_that_the_threat_model_names_is_there() {
     let page = read("docs/security.md");
+    let all = every_test();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    for row in rows {
+        let tests: Vec<&str> = row.split('|').nth(2).unwrap_or_default().split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "nothing shows that {row}");
+        for test in tests {
+            let there = all.contains(&format!("fn {test}(")) || all.contains(&format!("def {test}("));
+            assert!(there, "{test} stands in docs/security.md and is not there");
+        }
+    }
+}
+
+/// The text of everything that may hold a test.
+fn every_test() -> String {
     let mut all = String::new();
     let mut folders = vec![root().join("src"), root().join("tests")];
     while let Some(folder) = folders.pop() {
@@ -165,13 +191,22 @@ fn every_test_that_the_threat_model_names_is_there() {
             }
         }
     }
-    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
-    for row in rows {
-        let tests: Vec<&str> = row.split('|').nth(2).unwrap_or_default().split('`').skip(1).step_by(2).collect();
-        assert!(!tests.is_empty(), "nothing shows that {row}");
-        for test in tests {
-            let there = all.contains(&format!("fn {test}(")) || all.contains(&format!("def {test}("));
-            assert!(there, "{test} stands in docs/security.md and is not there");
-        }
+    all
+}
+
+/// "Probes and idleness" and "Wake and sleep control" of the collected reports; the numbers that are missing are about other things.
+#[test]
+fn every_report_about_idleness_and_wakes_has_a_test_that_is_there() {
+    let page = read("docs/sleep.md");
+    let all = every_test();
+    let reports = page.split("## Reports").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("the chapter");
+    let mut numbers = Vec::new();
+    for row in reports.lines().filter(|line| line.contains('`')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let number = cells[1].split(' ').next().and_then(|number| number.parse::<u32>().ok());
+        numbers.push(number.unwrap_or_else(|| panic!("no number: {row}")));
+        let test = cells[3].trim_matches('`');
+        assert!(all.contains(&format!("fn {test}(")) || all.contains(&format!("def {test}(")), "{test} is not there");
     }
+    assert_eq!(numbers, [37, 38, 39, 40, 41, 42, 43, 44, 46, 47, 48, 51, 52, 54, 55, 57, 58, 59]);
 }

@@ -4,6 +4,7 @@ mod absences;
 mod access_log;
 mod alb;
 mod architecture;
+mod asleep;
 mod attacks;
 mod cli;
 mod compose;

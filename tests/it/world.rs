@@ -62,6 +62,8 @@ pub enum Lie {
     StopsSlowly,
     /// What only the second group checks has been dead all along.
     SecondGroupDead,
+    /// What slept does not stop again.
+    StaysAwake,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,9 @@ struct Sim {
     locked: bool,
     deploy_locked: bool,
     lies: BTreeSet<Lie>,
+    /// This service sleeps here, and whether it runs all the same.
+    asleep: Option<ServiceName>,
+    roused: bool,
     restarts: u32,
     requests: Vec<String>,
     count: u64,
@@ -291,6 +296,16 @@ impl World {
         self.with(|inner| inner.may_be_picked(server, now))
     }
 
+    /// This service is off on every server because nobody needs it.
+    pub fn sleeps(&self, service: &str) {
+        self.with(|inner| inner.sims.values_mut().for_each(|sim| sim.asleep = Some(service.into())));
+    }
+
+    /// The servers on which what sleeps runs all the same.
+    pub fn roused(&self) -> Vec<String> {
+        self.with(|inner| inner.sims.values().filter(|sim| sim.roused).map(|sim| sim.name.to_string()).collect())
+    }
+
     pub fn empty(&self, server: &str) {
         self.with(|inner| {
             let sim = inner.sims.get_mut(&server.into()).expect("server");
@@ -411,6 +426,8 @@ impl Sim {
             locked: false,
             deploy_locked: false,
             lies: BTreeSet::new(),
+            asleep: None,
+            roused: false,
             restarts: 0,
             requests: Vec::new(),
             count: 0,
@@ -437,6 +454,10 @@ impl Sim {
         self.up && self.running.is_some() && !dead
     }
 
+    fn sleeps(&self, service: &ServiceName) -> bool {
+        !self.roused && self.asleep.as_ref() == Some(service)
+    }
+
     fn container(&self, service: &ServiceName) -> Container {
         let mut image = self.running.clone().unwrap_or_else(|| ReleaseId::new("nothing"));
         if self.lies(Lie::UpOldImage) && self.is_new() {
@@ -445,7 +466,7 @@ impl Sim {
         Container {
             service: service.clone(),
             name: format!("{}-{service}-1", self.name),
-            state: if self.up { ContainerState::Running } else { ContainerState::Exited },
+            state: if self.up && !self.sleeps(service) { ContainerState::Running } else { ContainerState::Exited },
             restarts: self.restarts,
             exit_code: 0,
             image_id: format!("image of {image}"),
@@ -601,10 +622,15 @@ impl Inner {
             freeze: None,
             watchdog: None,
             installed: None,
-            asleep: BTreeMap::new(),
+            asleep: sim.asleep.iter().map(|name| (name.clone(), "nobody needed it".to_owned())).collect(),
             drift: Vec::new(),
             nodes: None,
         }
+    }
+
+    fn listed(&self, id: &ReleaseId) -> Listed {
+        let release = ReleaseOnDisk { manifest: self.releases[id].clone(), image_ids: self.image_ids(id) };
+        Listed { release, names: Vec::new(), staged: 0, broken: None }
     }
 
     fn image_ids(&self, id: &ReleaseId) -> BTreeMap<ServiceName, String> {
@@ -739,6 +765,7 @@ impl Inner {
         };
         let groups: Vec<GroupName> = self.fleet.server(name).expect("server").targets.keys().cloned().collect();
         let services = self.fleet.services.clone();
+        let listed = self.releases.keys().map(|id| self.listed(id)).collect();
         let survives = self.fleet.drain.by.facts().survives_restart || self.fleet.drain.by == DrainBy::Sigterm;
         let refused = self.trouble.refuses.iter().any(|(server, refused)| server == name && *refused == word);
         let sim = self.sims.get_mut(name).expect("server");
@@ -773,6 +800,7 @@ impl Inner {
                 warnings: Vec::new(),
             })),
             Request::Pull { .. } => Reply::Pulled(ids),
+            Request::Releases => Reply::Releases(listed),
             Request::Flip { drained } => {
                 sim.drained = drained || (sim.lies(Lie::StaysDrained) && sim.is_new());
                 Reply::Done
@@ -803,6 +831,7 @@ impl Inner {
             Request::Start { release } => {
                 let back = release.as_str() == OLD;
                 sim.running = Some(release);
+                sim.roused = true;
                 sim.up = !(back && sim.lies(Lie::RollbackFails));
                 // A state that lives in the process dies with it.
                 sim.drained &= survives;
@@ -818,7 +847,7 @@ impl Inner {
                     sim.running.clone().unwrap_or(release)
                 };
                 let evidence = |service: &Service| match &service.verify {
-                    _ if !sim.up => Evidence::Nothing("connection refused".into()),
+                    _ if !sim.up || sim.sleeps(&service.name) => Evidence::Nothing("connection refused".into()),
                     Verify::Http { .. } => {
                         Evidence::Http { status: 200, body: format!(r#"{{"version":"{}"}}"#, shown.short()) }
                     }
@@ -831,6 +860,7 @@ impl Inner {
                     image_ids: ids,
                     services: services.iter().map(|s| (s.name.clone(), evidence(s))).collect(),
                     logs: BTreeMap::new(),
+                    asleep: sim.asleep.iter().cloned().collect(),
                 }))
             }
             Request::Switch { release } => {
@@ -838,6 +868,20 @@ impl Inner {
                     sim.previous = sim.current.replace(release);
                 }
                 Reply::Switched(sim.current.clone().unwrap_or_else(|| ReleaseId::new("none")))
+            }
+            Request::Sleep => {
+                let stays = sim.lies(Lie::StaysAwake);
+                sim.roused = stays;
+                let (up, own) = (sim.up, sim.asleep.clone());
+                let own = own.iter().filter(|_| up);
+                let slept = |service: &ServiceName| StoppedContainer {
+                    service: service.clone(),
+                    name: service.to_string(),
+                    took: Duration::from_secs(1),
+                    exit_code: 0,
+                };
+                let left = own.clone().filter(|_| stays).map(|service| sim.container(service)).collect();
+                Reply::Stopped(Stopped { stopped: own.filter(|_| !stays).map(slept).collect(), left })
             }
             Request::Absent { absence } => {
                 sim.absence = absence;
@@ -848,7 +892,6 @@ impl Inner {
             | Request::Freeze { .. }
             | Request::Unfreeze
             | Request::Stop
-            | Request::Releases
             | Request::Journal { .. }
             | Request::Journals { .. }
             | Request::Install

@@ -9,10 +9,12 @@
 //! | CRASH | ends with 3 instead of listening |
 //! | STOP_AFTER | milliseconds that it goes on accepting and answering after SIGTERM |
 //! | ONCE | does nothing and ends with this code |
+//! | GRPC | speaks HTTP/2 and gives every gRPC message back |
 //!
 //! `GET /anything` answers the path and how many requests came before, a body is answered with its length, `/stream` goes on
 //! for ever, `/slow` takes two seconds, and an upgrade becomes an echo.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -57,7 +59,7 @@ fn main() {
     let listener = TcpListener::bind(("0.0.0.0", u16::try_from(port).expect("a port"))).expect("it listens");
     println!("listens with {} bytes", memory.len());
     for stream in listener.incoming().flatten() {
-        thread::spawn(move || drop(serve(stream)));
+        thread::spawn(move || drop(if env::var("GRPC").is_ok() { grpc(stream) } else { serve(stream) }));
     }
 }
 
@@ -118,5 +120,53 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
         }
         let text = format!("{path} {before} {}", body.len());
         write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len())?;
+    }
+}
+
+/// A frame of HTTP/2 (RFC 9113, 4.1).
+fn frame(stream: &mut TcpStream, kind: u8, flags: u8, id: u32, payload: &[u8]) -> std::io::Result<()> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    let mut head = length[1..].to_vec();
+    head.extend([kind, flags]);
+    head.extend(id.to_be_bytes());
+    stream.write_all(&[head.as_slice(), payload].concat())
+}
+
+/// A field that is put into no table (RFC 7541, 6.2.2), both texts shorter than 127 bytes.
+fn field(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
+    [vec![0], text(name), text(value)].concat()
+}
+
+/// As much of HTTP/2 as one unary call needs: whatever is asked, its message comes back.
+fn grpc(mut stream: TcpStream) -> std::io::Result<()> {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    reader.read_exact(&mut [0; 24])?;
+    frame(&mut stream, SETTINGS, 0, 0, &[])?;
+    let mut bodies: HashMap<u32, Vec<u8>> = HashMap::new();
+    loop {
+        let mut head = [0; 9];
+        reader.read_exact(&mut head)?;
+        let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+        reader.read_exact(&mut payload)?;
+        match head[3] {
+            SETTINGS if head[4] & 1 == 0 => frame(&mut stream, SETTINGS, 1, 0, &[])?,
+            PING if head[4] & 1 == 0 => frame(&mut stream, PING, 1, 0, &payload)?,
+            DATA => bodies.entry(id).or_default().extend(payload),
+            _ => {}
+        }
+        if matches!(head[3], DATA | HEADERS) && head[4] & 1 == 1 {
+            COUNT.fetch_add(1, SeqCst);
+            // 0x88 is `:status: 200`; 4 ends the fields, 1 the stream.
+            let fields = [vec![0x88], field("content-type", "application/grpc")].concat();
+            frame(&mut stream, HEADERS, 4, id, &fields)?;
+            frame(&mut stream, DATA, 0, id, &bodies.remove(&id).unwrap_or_default())?;
+            frame(&mut stream, HEADERS, 5, id, &field("grpc-status", "0"))?;
+        }
     }
 }

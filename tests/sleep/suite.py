@@ -1,6 +1,6 @@
 """Why: that nobody notices a backend which is off is a claim about real containers, a real engine and real sockets.
 
-python3 tests/sleep/suite.py target/release/handover [TEST...]"""
+python3 tests/sleep/suite.py target/release/handover [TEST...]    needs grpcio"""
 
 import asyncio
 import fcntl
@@ -11,6 +11,7 @@ import sys
 import time
 import unittest
 
+import grpc
 import world
 from world import Server, until
 
@@ -123,6 +124,63 @@ class Wake(unittest.TestCase):
             self.assertIsNone(made.record(), "what is broken is nobody's plan")
             self.assertEqual(made.metric('wakes_total{host="cms.test",result="failed"}'), 2)
             self.assertIn("left alone", made.said("wake_failed")[-1])
+
+
+    def test_06_grpc_is_answered_through_a_wake(self):
+        with server() as made:
+            made.container("cms", START_AFTER=3000, GRPC=1)
+            made.host("cms.test", "cms", SLEEP, 'protocol = "http2"')
+            made.start()
+            options = [("grpc.default_authority", "cms.test")]
+            for count in (1, 2):
+                began = time.monotonic()
+                with grpc.insecure_channel(f"127.0.0.1:{made.listen}", options=options) as channel:
+                    self.assertEqual(channel.unary_unary("/test/Echo")(b"hello", timeout=30), b"hello")
+                took = time.monotonic() - began
+                self.assertGreater(took, 3)
+                self.assertLess(took, 5)
+                self.assertEqual(made.begun("cms"), count)
+                made.becomes("asleep")
+
+    def test_07_a_health_route_of_a_host_that_sleeps_never_wakes_it(self):
+        with server() as made:
+            one(made, START_AFTER=0)
+            made.get()
+            made.becomes("asleep")
+            for _ in range(30):
+                self.assertIn("200", made.get("/health").splitlines()[0])
+            self.assertEqual((made.state(), made.begun("cms")), ("asleep", 1))
+            self.assertIn("/healthy 0", made.get("/healthy"), "another path is a request")
+            self.assertEqual(made.begun("cms"), 2)
+
+    def test_08_a_helper_that_never_listens_delays_nobody(self):
+        with server() as made:
+            made.container("helper", publish=False, START_AFTER=3_600_000)
+            made.container("cms", depends="helper:service_started:false", START_AFTER=500)
+            made.host("cms.test", "cms", 'services = ["cms", "helper"], after = "1s", awake = "1s"')
+            made.start()
+            began = time.monotonic()
+            self.assertIn("200", made.get().splitlines()[0])
+            self.assertLess(time.monotonic() - began, 4)
+            self.assertTrue(made.runs("helper"))
+            made.becomes("asleep")
+            self.assertFalse(made.runs("helper"))
+
+    def test_09_one_that_hangs_delays_no_other(self):
+        with server() as made:
+            made.container("hangs", START_AFTER=3_600_000)
+            made.container("cms", START_AFTER=500)
+            made.host("hangs.test", "hangs", 'services = ["hangs"], after = "1h", start = "20s"')
+            made.host("cms.test", "cms", SLEEP)
+            made.start()
+            with socket.create_connection(("127.0.0.1", made.listen), timeout=60) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nhost: hangs.test\r\nconnection: close\r\n\r\n")
+                until("it is tried", lambda: made.runs("hangs"))
+                began = time.monotonic()
+                self.assertIn("200", made.get().splitlines()[0])
+                self.assertLess(time.monotonic() - began, 4)
+                self.assertEqual(made.state("hangs.test"), "waking")
+                self.assertIn(b"503", client.recv(4096))
 
 
 class Sleep(unittest.TestCase):
@@ -257,6 +315,32 @@ class Sleep(unittest.TestCase):
             self.assertIn("200", made.get().splitlines()[0], "it is awake as far as anybody knows")
             until("it says so", lambda: made.said("not_slept"))
             self.assertTrue(made.runs("cms"))
+
+
+    def test_18_a_reload_sends_nobody_away_who_waits_and_cuts_no_tunnel(self):
+        with server() as made:
+            one(made, more="held = 100")
+            hello = "GET /hello HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\n\r\n"
+            waiting = [socket.create_connection(("127.0.0.1", made.listen), timeout=30) for _ in range(20)]
+            for client in waiting:
+                client.sendall(hello.encode())
+            until("they wait", lambda: made.metric('held{host="cms.test"}') == 20)
+            made.hosts = [host.replace("held = 100", "held = 1") for host in made.hosts]
+            made.config()
+            made.gateway.send_signal(signal.SIGHUP)
+            until("it is taken", lambda: made.said("reloaded"))
+            answers = [client.recv(4096) for client in waiting]
+            self.assertEqual({answer[:12] for answer in answers}, {b"HTTP/1.1 200"})
+            self.assertEqual(made.begun("cms"), 1)
+            with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as tunnel:
+                tunnel.sendall(b"GET / HTTP/1.1\r\nhost: cms.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+                self.assertIn(b"101", tunnel.recv(4096))
+                for _ in range(3):
+                    made.gateway.send_signal(signal.SIGHUP)
+                    time.sleep(0.3)
+                    tunnel.sendall(b"ping")
+                    self.assertEqual(tunnel.recv(10), b"ping")
+                self.assertEqual(made.state(), "awake", "it still counts")
 
 
 def started(made, service):

@@ -98,9 +98,28 @@ fn every_hazard_is_found_at_its_line_and_only_there() {
     let mut beside = files(&file(""));
     beside.unread_beside = vec!["compose.override.yaml".to_owned()];
     assert_eq!(beside.lint(&api_only(), &BTreeMap::new())[0].id, "override-ignored");
-    let tested: BTreeSet<&str> =
-        rows.iter().map(|row| row.0).chain(whole.map(|row| row.0)).chain(["override-ignored"]).collect();
+    let tested: BTreeSet<&str> = rows
+        .iter()
+        .map(|row| row.0)
+        .chain(whole.map(|row| row.0))
+        .chain(["override-ignored", "sleeper-restarts"])
+        .collect();
     assert_eq!(tested, LINTS.iter().map(|lint| lint.id).collect(), "a hazard without a row");
+}
+
+#[test]
+fn what_sleeps_must_not_be_started_by_the_engine() {
+    let gateway = "\n[gateway]\nlisten = \"127.0.0.1:8000\"\nmetrics = \"127.0.0.1:9180\"\n\n[[gateway.host]]\nname = \"cms.example\"\n\
+                   backend = \"http://127.0.0.1:9000\"\nsleep = { services = [\"orchestrator\"], after = \"30m\" }\n";
+    let mut fleet = fleet(&format!("{EXAMPLE}{gateway}"));
+    fleet.services.truncate(1);
+    let ids = |text: &str| -> Vec<(&str, usize)> {
+        let found = files(text).lint(&fleet, &BTreeMap::new());
+        found.iter().map(|one| (one.id, one.place.position().0)).collect()
+    };
+    assert_eq!(ids(&file("  orchestrator: {image: \"d:1\", restart: always}\n")), [("sleeper-restarts", 6)]);
+    assert_eq!(ids(&file("  orchestrator: {image: \"d:1\", restart: unless-stopped}\n")), []);
+    assert_eq!(ids(&file("  db: {image: \"d:1\", restart: always}\n")), [("restart-always", 6)]);
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn server_plan(
 ) -> ServerPlan {
     let release = |release: &ReleaseOnDisk| release.manifest.id.clone();
     let (name, previous, absence) = (name.clone(), facts.current.as_ref().map(release), facts.absence.clone());
-    ServerPlan { name, starts_as, targets, previous, adopt: false, absence, steps }
+    ServerPlan { name, starts_as, targets, previous, adopt: false, absence, asleep: facts.asleep.clone(), steps }
 }
 
 impl<'a> Maker<'a> {
@@ -118,7 +118,7 @@ impl<'a> Maker<'a> {
     fn steps_of(&self, server: &Server, wanted: &[Step]) -> Vec<PlannedStep> {
         let own: Vec<GroupName> = server.targets.keys().cloned().collect();
         let starts_as = if own.is_empty() { StartsAs::Worker } else { StartsAs::Serving };
-        let all = steps(self.fleet, &self.group_numbers(), &own, &starts_as, grace(self.fleet, None));
+        let all = steps(self.fleet, &self.group_numbers(), &own, &starts_as, grace(self.fleet, None), false);
         let survives = self.fleet.drain.by.facts().survives_restart;
         // What is out and dies with its process cannot be told once more: perhaps nothing is there to hear it.
         let told = |step: &PlannedStep| wanted.contains(&Step::Out) || step.step != Step::Flip || survives;

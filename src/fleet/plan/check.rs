@@ -74,6 +74,9 @@ fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
             note(format!("has no step `{step}`"));
         }
     }
+    if !server.asleep.is_empty() && !has(Step::Sleep) {
+        note("would leave awake what sleeps".into());
+    }
     if has(Step::Stop) && !server.targets.is_empty() {
         if !has(Step::Guard) || !has(Step::GuardAgain) {
             note("would stop without a guard before it".into());
@@ -110,7 +113,7 @@ fn brings_nothing(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<Strin
         _ => &[Step::Lock, Step::Unlock],
     };
     wrong.extend(needed.iter().filter(|step| !has(step)).map(|step| format!("has no step `{step}`")));
-    let mut changes = vec![Step::GuardAgain, Step::Stop, Step::Start, Step::Switch];
+    let mut changes = vec![Step::GuardAgain, Step::Stop, Step::Start, Step::Switch, Step::Sleep];
     changes.extend(if plan.aim == Aim::Undrain { [Step::Flip, Step::Out] } else { [Step::Back, Step::In] });
     wrong.extend(changes.iter().filter(|step| has(step)).map(|step| format!("has a step `{step}`")));
     wrong

@@ -132,6 +132,9 @@ pub struct ServerPlan {
     pub adopt: bool,
     /// The planned absence that a record on it speaks of.
     pub absence: Option<Absence>,
+    /// The services that a gateway has put to sleep there, each with the reason: renewed, verified and asleep again.
+    #[serde(default)]
+    pub asleep: BTreeMap<ServiceName, String>,
     /// The steps.
     pub steps: Vec<PlannedStep>,
 }

@@ -107,6 +107,7 @@ pub(super) fn steps(
     own_groups: &[GroupName],
     starts_as: &StartsAs,
     grace: Duration,
+    sleeps: bool,
 ) -> Vec<PlannedStep> {
     let drain = &fleet.drain;
     let numbers: Vec<&GroupNumbers> = own_groups.iter().filter_map(|name| groups.get(name)).collect();
@@ -148,6 +149,9 @@ pub(super) fn steps(
     steps.push(step(Step::Start, START_EXPECTED, started.max(STOP_SLACK)));
     steps.push(step(Step::Verify, fleet.rolling.stable, started + fleet.rolling.stable * 2));
     steps.push(one_look(Step::Switch));
+    if sleeps {
+        steps.push(step(Step::Sleep, LOOK, grace + STOP_SLACK));
+    }
     if targets && starts_as.comes_in() {
         if flips {
             steps.push(step(Step::Back, LOOK, back_deadline(drain, &numbers)));
@@ -184,5 +188,5 @@ pub fn steps_back(fleet: &Fleet, plan: &super::Plan, server: &super::ServerPlan)
     own.dedup();
     let grace = plan.services.values().map(|s| s.grace).sum();
     let starts_as = if own.is_empty() { StartsAs::Worker } else { StartsAs::Serving };
-    steps(fleet, &plan.groups, &own, &starts_as, grace)
+    steps(fleet, &plan.groups, &own, &starts_as, grace, server.step(Step::Sleep).is_some())
 }

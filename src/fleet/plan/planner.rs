@@ -8,7 +8,7 @@ use crate::fleet::model::{
     Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetRef, TargetState, TargetView,
 };
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
-use crate::fleet::verify::container_faults;
+use crate::fleet::verify::{container_faults, excused};
 use std::collections::{BTreeMap, HashSet};
 
 /// What the operator said besides deploy.toml.
@@ -226,7 +226,7 @@ impl<'a> Maker<'a> {
         }
         ServerPlan {
             name: server.name.clone(),
-            steps: steps(self.fleet, groups, &own, &starts_as, grace(self.fleet, self.release)),
+            steps: steps(self.fleet, groups, &own, &starts_as, grace(self.fleet, self.release), self.may_sleep(facts)),
             starts_as,
             targets: views
                 .iter()
@@ -235,14 +235,22 @@ impl<'a> Maker<'a> {
             previous: previous.map(|current| current.manifest.id.clone()),
             absence: facts.and_then(|facts| facts.absence.clone()),
             adopt: facts.is_some_and(|facts| facts.current.is_none() && !facts.containers.is_empty()),
+            asleep: facts.map(|facts| facts.asleep.clone()).unwrap_or_default(),
         }
+    }
+
+    /// Whether something may sleep there when its turn comes: it does now, or a gateway is told to let it.
+    fn may_sleep(&self, facts: Option<&ServerFacts>) -> bool {
+        let mut hosts = self.fleet.gateway.iter().flat_map(|gateway| &gateway.hosts);
+        hosts.any(|host| host.sleep.is_some()) || facts.is_some_and(|facts| !facts.asleep.is_empty())
     }
 
     fn runs_already(&self, facts: &ServerFacts) -> bool {
         let (Some(release), Some(current)) = (self.release, &facts.current) else { return false };
         let kept_out = facts.absence.as_ref().is_some_and(|absence| !absence.ends_when_verified);
+        let containers = excused(&facts.containers, &facts.asleep.keys().cloned().collect());
         current.manifest.id == release.id
-            && container_faults(&current.manifest, &current.image_ids, &facts.containers).is_empty()
+            && container_faults(&current.manifest, &current.image_ids, &containers).is_empty()
             && (kept_out || (!facts.drained && facts.absence.is_none()))
     }
 

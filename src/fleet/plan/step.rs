@@ -28,6 +28,8 @@ pub enum Step {
     Verify,
     /// Make the release `current`.
     Switch,
+    /// Put back to sleep what slept before.
+    Sleep,
     /// Make health answer 200 again.
     Back,
     /// Wait until every target is healthy.
@@ -56,9 +58,14 @@ impl Step {
         match self {
             Self::Guard | Self::Lock | Self::Unlock => Undo::Nothing,
             Self::Flip | Self::Out | Self::Settle | Self::GuardAgain => Undo::FlipBack,
-            Self::Stop | Self::Start | Self::Verify | Self::Switch | Self::Back | Self::In | Self::SettleIn => {
-                Undo::RollBack
-            }
+            Self::Stop
+            | Self::Start
+            | Self::Verify
+            | Self::Switch
+            | Self::Sleep
+            | Self::Back
+            | Self::In
+            | Self::SettleIn => Undo::RollBack,
         }
     }
 
@@ -76,6 +83,7 @@ impl Step {
             Self::Start => "start",
             Self::Verify => "verify",
             Self::Switch => "switch",
+            Self::Sleep => "sleep",
             Self::Back => "back",
             Self::In => "in",
             Self::SettleIn => "settle in",

@@ -491,6 +491,11 @@ pub static INVARIANTS: &[Invariant] = &[
     sleep::CIRCUIT_OUTLASTS_START,
     sleep::START_WITHIN_ALARM,
     sleep::START_WITHIN_WATCHDOG,
+    sleep::SILENCE_IS_USE,
+    sleep::HELD_FITS,
+    sleep::WAKE_AFTER_DEPLOY,
+    sleep::HEALTH_IS_ANSWERED_HERE,
+    sleep::BEARABLE_START,
     nodes::TRAFFIC_TELLS,
     nodes::EVERYBODY_KNOWN,
     Invariant {

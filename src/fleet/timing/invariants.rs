@@ -77,6 +77,8 @@ pub enum Unit {
     Requests,
     /// Requests a second.
     PerSecond,
+    /// Anything else that is counted: requests, connections, health checks.
+    Count,
 }
 
 /// A relation, read for one thing.

@@ -54,6 +54,8 @@ pub(in crate::gateway) struct Sleep {
     then: Option<bool>,
     written: Written,
     effects: Vec<Effect>,
+    #[cfg(test)]
+    without: Option<Guard>,
 }
 
 impl Sleep {
@@ -80,7 +82,19 @@ impl Sleep {
             then: None,
             written,
             effects: vec![Effect::Look],
+            #[cfg(test)]
+            without: None,
         }
+    }
+
+    #[cfg(not(test))]
+    fn has(&self, _: Guard) -> bool {
+        true
+    }
+
+    #[cfg(test)]
+    fn has(&self, guard: Guard) -> bool {
+        self.without != Some(guard)
     }
 
     pub(in crate::gateway) fn state(&self) -> State {
@@ -115,7 +129,8 @@ impl Sleep {
 
     /// Whether requests are forwarded.
     pub(in crate::gateway) fn passes(&self) -> bool {
-        matches!(self.state, State::Awake { .. })
+        let stops = matches!(self.state, State::Draining | State::Stopping) && !self.has(Guard::OnlyAwake);
+        matches!(self.state, State::Awake { .. }) || stops
     }
 
     /// How long it is too late for a sleep.
@@ -222,7 +237,7 @@ impl Sleep {
 
     /// It accepts connections.
     pub(in crate::gateway) fn accepted(&mut self, now: Instant) {
-        if self.awaits_accept() {
+        if self.awaits_accept() || !self.has(Guard::Awaited) {
             if let Some(wake) = &mut self.wake {
                 wake.accepted = Some(now);
             }
@@ -275,7 +290,7 @@ impl Sleep {
             State::Draining if turn == self.turn && !self.leaving => self.turn_to(State::Stopping, now),
             // What the gateway before this one began is ended.
             State::Stopping if turn == self.turn => {}
-            _ => return false,
+            _ => return !self.has(Guard::LastWord),
         }
         true
     }
@@ -296,7 +311,9 @@ impl Sleep {
             (State::Stopping, Stopped::Done) => {
                 self.effects.push(Effect::Slept);
                 self.turn_to(State::Asleep, now);
-                self.wake_if_wanted(now);
+                if self.has(Guard::WakeAfterStop) {
+                    self.wake_if_wanted(now);
+                }
             }
             (State::Stopping, Stopped::NotBegun(why)) => {
                 self.effects.extend([Effect::NotSlept(why), Effect::Look]);
@@ -315,7 +332,7 @@ impl Sleep {
 
     /// What was found, by a look that began at that epoch; `waiting` is how many are held.
     pub(in crate::gateway) fn saw(&mut self, epoch: u64, seen: Option<Seen>, waiting: usize, now: Instant) {
-        if epoch != self.epoch {
+        if epoch != self.epoch && self.has(Guard::Epoch) {
             return;
         }
         let Some(seen) = seen else {
@@ -354,17 +371,19 @@ impl Sleep {
     pub(in crate::gateway) fn tick(&mut self, now: Instant) {
         match self.state {
             State::Awake { .. }
-                if self.may_drain() && self.due().is_some_and(|due| now >= due.max(self.not_before)) =>
+                if self.has(Guard::GoesToSleep)
+                    && self.may_drain()
+                    && self.due().is_some_and(|due| now >= due.max(self.not_before)) =>
             {
                 self.drain(now);
             }
-            State::Waking(Wait::Work { look }) if now >= look => {
+            State::Waking(Wait::Work { look }) if now >= look && self.has(Guard::LooksAgain) => {
                 let force = now.saturating_duration_since(self.since) >= self.rules.patience;
                 self.state = State::Waking(Wait::Call);
                 self.epoch += 1;
                 self.call(force);
             }
-            State::Waking(Wait::Accept) if now >= self.since + self.rules.start => {
+            State::Waking(Wait::Accept) if now >= self.since + self.rules.start && self.has(Guard::StartEnds) => {
                 self.fail("it runs and accepts no connection".to_owned(), now);
             }
             _ => {}
@@ -385,6 +404,8 @@ impl Sleep {
 mod turns;
 mod wishes;
 mod words;
+
+use words::Guard;
 
 pub(in crate::gateway) use words::{Effect, Entered, Parts, Rules, Running, Seen, State, Stopped, Wait, Written};
 

@@ -26,6 +26,9 @@ const SOON: Duration = Duration::from_millis(5);
 const LASTS: Duration = Duration::from_secs(3);
 const CONNECT: Duration = Duration::from_millis(100);
 
+/// Why a backend is woken.
+const ASKED: &str = "somebody asked for it";
+
 /// What all keepers of a gateway share.
 pub(super) struct Place {
     pub(super) spec: SleepPlace,
@@ -91,12 +94,40 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Writes down that it is woken, unless somebody who has the lock stops it right now: he is waited for.
+    fn begin_wake(&self, host: &str, spec: &SleepSpec, locked: bool) -> io::Result<bool> {
+        let _turn = asleep::turn(self.dir())?;
+        let known = asleep::read(self.dir(), host)?;
+        let stops = known.is_some_and(|known| known.state == Off::Stopping && known.is_meant(epoch().as_secs()));
+        if stops && !locked {
+            return Ok(false);
+        }
+        self.write(host, spec, Off::Waking, Some(spec.start), ASKED.to_owned())?;
+        Ok(true)
+    }
+
+    /// Tells whoever works here that it is not to be put back to sleep.
+    fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration) {
+        let written = asleep::turn(self.dir()).and_then(|_turn| {
+            let sleeps = asleep::read(self.dir(), host)?.is_some_and(|known| known.state == Off::Asleep);
+            let most = Some(patience + spec.start);
+            if sleeps { self.write(host, spec, Off::Waking, most, ASKED.to_owned()) } else { Ok(()) }
+        });
+        if let Err(error) = written {
+            self.tell(GatewayState::Noticed, format!("{host}: that it is wanted cannot be written down: {error}"));
+        }
+    }
+}
+
 fn names(services: &[ServiceName]) -> Vec<String> {
     services.iter().map(|name| name.as_str().to_owned()).collect()
 }
 
 /// Looks at the engine and at the lock.
 pub(super) async fn look(place: Arc<Place>, standing: Arc<Standing>, spec: SleepSpec, epoch: u64) -> Done {
+    // Before and after: what was seen running while somebody worked here says nothing about when he is gone.
+    let planned = place.lock.is_others();
     let Ok(all) = place.engine.containers().await else { return Done::Looked(epoch, None, None) };
     // What was to complete and did is not missing.
     let over = |one: &Container| !one.running && one.exit == Some(0) && wanted(&all, &one.service) == Wants::Completed;
@@ -107,7 +138,7 @@ pub(super) async fn look(place: Arc<Place>, standing: Arc<Standing>, spec: Sleep
         (false, false) => Running::Some,
         (true, _) => Running::None,
     };
-    let seen = Seen { running, planned: place.lock.is_others() };
+    let seen = Seen { running, planned: planned || place.lock.is_others() };
     Done::Looked(epoch, Some(seen), inner(&standing, &all))
 }
 
@@ -124,7 +155,10 @@ fn inner(standing: &Standing, all: &[Container]) -> Option<SocketAddr> {
 pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: SleepSpec, turn: u64, force: bool) -> Done {
     let host = standing.host().spec.name.to_string();
     let held = match place.lock.take() {
-        Ok(None) if !force => return Done::Deferred(turn),
+        Ok(None) if !force => {
+            place.say_wanted(&host, &spec, standing.host().spec.hold / 2);
+            return Done::Deferred(turn);
+        }
         Ok(held) => held,
         Err(error) => {
             // Who waits is not to suffer from a lock that cannot be made.
@@ -132,9 +166,12 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
             None
         }
     };
-    let why = "somebody asked for it".to_owned();
-    if let Err(error) = place.write(&host, &spec, Off::Waking, Some(spec.start), why) {
-        place.tell(GatewayState::Noticed, format!("{host}: that it is woken cannot be written down: {error}"));
+    match place.begin_wake(&host, &spec, held.is_some()) {
+        Ok(true) => {}
+        Ok(false) => return Done::Deferred(turn),
+        Err(error) => {
+            place.tell(GatewayState::Noticed, format!("{host}: that it is woken cannot be written down: {error}"));
+        }
     }
     standing.sleeping(|sleep| sleep.calls(turn, Instant::now()));
     let result = match place.engine.start(&names(&spec.services), spec.start).await {

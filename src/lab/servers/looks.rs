@@ -11,7 +11,7 @@ use crate::lab::lock;
 use crate::lab::service::NODES;
 use crate::server::wire::{Failure, Sighting, Verified};
 use hyper::Method;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -112,7 +112,13 @@ impl Machine {
             }
             services.insert(service.name.clone(), evidence);
         }
-        Ok(Verified { containers: self.containers(), image_ids: release.image_ids, services, logs })
+        Ok(Verified {
+            containers: self.containers(),
+            image_ids: release.image_ids,
+            services,
+            logs,
+            asleep: BTreeSet::new(),
+        })
     }
 
     async fn evidence(&self, service: &Service, process: Option<&Arc<Process>>) -> Evidence {

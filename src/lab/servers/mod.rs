@@ -22,7 +22,7 @@ use crate::lab::lock;
 use crate::lab::ports::Ports;
 use crate::lab::service::Fault;
 use crate::rollout::port::{Server, ServerError};
-use crate::server::wire::{Failure, FailureKind, Listed, Reply, Request, Run};
+use crate::server::wire::{Failure, FailureKind, Listed, Reply, Request, Run, Stopped};
 use locks::Locks;
 use process::Process;
 use std::collections::BTreeMap;
@@ -241,6 +241,8 @@ impl Machine {
             }
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
             Request::Switch { release } => self.switch(&release),
+            // Nobody puts anything to sleep in a lab.
+            Request::Sleep => Ok(Reply::Stopped(Stopped { stopped: Vec::new(), left: Vec::new() })),
             Request::Absent { absence } => {
                 lock(&self.state).absence = absence.map(|absence| Absence { since: locks::now(), ..absence });
                 Ok(Reply::Done)
@@ -344,5 +346,8 @@ impl Machine {
 
 /// What is done only by who holds the server lock.
 fn changes(request: &Request) -> bool {
-    matches!(request, Request::Flip { .. } | Request::Stop | Request::Start { .. } | Request::Switch { .. })
+    matches!(
+        request,
+        Request::Flip { .. } | Request::Stop | Request::Start { .. } | Request::Switch { .. } | Request::Sleep
+    )
 }

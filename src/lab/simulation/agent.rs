@@ -30,7 +30,12 @@ fn not_locked() -> Failure {
 fn changes(request: &Request) -> bool {
     matches!(
         request,
-        Request::Flip { .. } | Request::Stop | Request::Start { .. } | Request::Switch { .. } | Request::Absent { .. }
+        Request::Flip { .. }
+            | Request::Stop
+            | Request::Start { .. }
+            | Request::Switch { .. }
+            | Request::Sleep
+            | Request::Absent { .. }
     )
 }
 
@@ -257,6 +262,7 @@ impl Worker {
                     Reply::Switched(release)
                 })
             }
+            Request::Sleep => self.sleep().map(Reply::Stopped),
             Request::Absent { absence } => {
                 full()?;
                 self.machine(|machine| machine.absence = absence).map(done)
@@ -302,6 +308,13 @@ impl Worker {
                 machine.state = State::Locked;
             }
             machine.drained = drained;
+        })
+    }
+
+    fn sleep(&self) -> Result<Stopped, Failure> {
+        self.machine(|machine| {
+            machine.roused = false;
+            Stopped { stopped: Vec::new(), left: Vec::new() }
         })
     }
 
@@ -383,6 +396,7 @@ impl Worker {
         self.with(|inner, now| {
             let Some(machine) = inner.machines.get_mut(&self.server) else { return };
             (machine.running, machine.up, machine.started) = (Some(release.clone()), true, Some(now));
+            machine.roused = true;
             (machine.incoming, machine.command_until, machine.leaving) = (Some(release.clone()), None, None);
         });
     }

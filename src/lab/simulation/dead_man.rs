@@ -95,6 +95,7 @@ impl Worker {
         if self.is_verified(&current).await {
             drop(self.machine(|machine| {
                 machine.drained &= !lets_back;
+                machine.roused = false;
                 machine.incoming = None;
             }));
         }

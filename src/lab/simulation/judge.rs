@@ -30,6 +30,14 @@ impl Inner {
                     format!("it reports success, and {name} runs {runs} (current: {current}) or does not answer");
                 self.violation(1, Some(&name), "", what);
             }
+            if self.machines[&name].roused && !self.machines[&name].asleep.is_empty() {
+                self.violation(
+                    6,
+                    Some(&name),
+                    "sleep",
+                    format!("it reports success, and what slept on {name} is awake"),
+                );
+            }
         }
     }
 

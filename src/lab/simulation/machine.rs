@@ -49,6 +49,9 @@ pub(super) struct Machine {
     /// Who changes something at this moment.
     pub(super) at_work: Option<(AgentId, String)>,
     pub(super) restarts: u32,
+    /// What a gateway has put to sleep here, and whether it runs all the same for now.
+    pub(super) asleep: BTreeMap<ServiceName, String>,
+    pub(super) roused: bool,
     pub(super) count: u64,
     /// Unlocks that were asked for: each calls a waiting lock off.
     pub(super) unlocks: u64,
@@ -93,9 +96,15 @@ impl Machine {
             agents: BTreeMap::new(),
             at_work: None,
             restarts: 0,
+            asleep: BTreeMap::new(),
+            roused: false,
             count: 0,
             unlocks: 0,
         }
+    }
+
+    fn sleeps(&self, service: &ServiceName) -> bool {
+        !self.roused && self.asleep.contains_key(service)
     }
 
     pub(super) fn runs_new(&self) -> bool {
@@ -132,7 +141,11 @@ impl Inner {
         let one = |service: &Service| Container {
             service: service.name.clone(),
             name: format!("{}-{}-1", self.fleet.app, service.name),
-            state: if runs { ContainerState::Running } else { ContainerState::Exited },
+            state: if runs && !machine.sleeps(&service.name) {
+                ContainerState::Running
+            } else {
+                ContainerState::Exited
+            },
             restarts: machine.restarts,
             exit_code: i32::from(!runs),
             image_id: image.clone(),
@@ -166,7 +179,7 @@ impl Inner {
             freeze: None,
             watchdog: None,
             installed: None,
-            asleep: BTreeMap::new(),
+            asleep: machine.asleep.clone(),
             drift: Vec::new(),
             nodes: None,
         }
@@ -218,7 +231,7 @@ impl Inner {
             (None, _) => ReleaseId::new("nothing"),
         };
         let evidence = |service: &Service| match &service.verify {
-            _ if !runs => Evidence::Nothing("connection refused".into()),
+            _ if !runs || machine.sleeps(&service.name) => Evidence::Nothing("connection refused".into()),
             Verify::Http { .. } => {
                 Evidence::Http { status: 200, body: format!(r#"{{"version":"{}"}}"#, shown.short()) }
             }
@@ -231,6 +244,7 @@ impl Inner {
             image_ids: self.image_ids(release),
             services: self.fleet.services.iter().map(|s| (s.name.clone(), evidence(s))).collect(),
             logs: BTreeMap::new(),
+            asleep: machine.asleep.keys().cloned().collect(),
         }
     }
 

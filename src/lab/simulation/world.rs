@@ -150,13 +150,20 @@ impl Inner {
                 model.register(group, target.id.clone(), target.port, server.zone.clone(), now);
             }
         }
+        // In every third world something sleeps on every server.
+        let sleeper = fleet.services.iter().rev().find(|service| service.groups.is_empty() && seed.is_multiple_of(3));
+        let machine = || Machine {
+            asleep: sleeper.iter().map(|one| (one.name.clone(), "nobody needed it".to_owned())).collect(),
+            ..Machine::new()
+        };
+        let machines = fleet.servers.iter().map(|server| (server.name.clone(), machine())).collect();
         let mut fleet = fleet.clone();
         if let DrainBy::Gateway { nodes, .. } = &mut fleet.drain.by {
             // The nodes of this world are where they are.
             (nodes.from, nodes.agent) = (Vec::new(), None);
         }
         Self {
-            machines: fleet.servers.iter().map(|server| (server.name.clone(), Machine::new())).collect(),
+            machines,
             seed,
             model,
             faults: Vec::new(),

@@ -5,11 +5,11 @@ use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
 use crate::fleet::model::{
-    Container, ContainerState, DrainBy, Fleet, GroupName, OverrideState, ReleaseOnDisk, TargetReason, TargetRef,
-    TargetState, TargetView,
+    Container, ContainerState, DrainBy, Fleet, GroupName, OverrideState, ReleaseOnDisk, ServiceName, TargetReason,
+    TargetRef, TargetState, TargetView,
 };
 use crate::fleet::plan::{GroupNumbers, safety::Guard};
-use crate::fleet::verify::{container_faults, judge};
+use crate::fleet::verify::{container_faults, excused, judge};
 use crate::server::wire::{Sighting, Verified};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -187,12 +187,19 @@ pub(super) fn containers(release: &ReleaseOnDisk, containers: &[Container]) -> R
     Err(Cause::new(if lasting { CauseKind::Unproved } else { CauseKind::Gone }, message))
 }
 
-/// Judges containers and every service's own check. A cause of kind `Gone` means: not yet, look again.
-pub(super) fn services(fleet: &Fleet, release: &ReleaseOnDisk, verified: &Verified) -> Result<(), Cause> {
+/// Judges containers and every service's own check; what sleeps is only to be of the release. A cause of kind `Gone` means: not yet,
+/// look again.
+pub(super) fn services(
+    fleet: &Fleet,
+    release: &ReleaseOnDisk,
+    verified: &Verified,
+    asleep: &BTreeSet<ServiceName>,
+) -> Result<(), Cause> {
     let seen = ReleaseOnDisk { manifest: release.manifest.clone(), image_ids: verified.image_ids.clone() };
     let mut faults = Vec::new();
     let mut output = Vec::new();
-    for service in fleet.services.iter().filter(|s| release.manifest.services.contains_key(&s.name)) {
+    let counts = |name: &ServiceName| release.manifest.services.contains_key(name) && !asleep.contains(name);
+    for service in fleet.services.iter().filter(|s| counts(&s.name)) {
         let judged = match verified.services.get(&service.name) {
             None => Err("its check did not run".to_owned()),
             Some(evidence) => judge(&service.verify, evidence, &release.manifest.id),
@@ -203,7 +210,7 @@ pub(super) fn services(fleet: &Fleet, release: &ReleaseOnDisk, verified: &Verifi
             output.extend(log.map(|line| format!("{} | {line}", service.name)));
         }
     }
-    let own = containers(&seen, &verified.containers);
+    let own = containers(&seen, &excused(&verified.containers, asleep));
     if let Err(cause) = &own {
         if cause.kind != CauseKind::Gone {
             return own;

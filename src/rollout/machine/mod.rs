@@ -10,6 +10,7 @@ mod nodes;
 mod polls;
 mod protection;
 mod rotation;
+mod sleep;
 mod steps;
 mod track;
 mod undo;
@@ -372,6 +373,7 @@ impl Machine {
                 previous: None,
                 adopt: false,
                 absence: None,
+                asleep: BTreeMap::new(),
                 steps: vec![step],
             })
             .collect();

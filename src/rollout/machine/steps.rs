@@ -9,14 +9,13 @@ use crate::fleet::model::{DrainBy, ReleaseOnDisk, show_duration};
 use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Between two looks at a server.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Between two rounds of checks.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
-/// What SIGKILL leaves as exit code (128 + 9).
-const KILLED: i32 = 137;
 
 impl Track {
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
@@ -55,6 +54,7 @@ impl Track {
                     self.ask(cx, now, step, Request::Switch { release })
                 }
             },
+            Step::Sleep => self.ask(cx, now, step, Request::Sleep),
             Step::Back => self.back(cx, now, step),
             Step::Unlock => self.unlock(cx, now, step),
         }
@@ -136,6 +136,7 @@ impl Track {
                     Progress::Failed(Cause::unproved(format!("`current` is {} after the switch", current.short())))
                 }
             }
+            (Step::Sleep, Reply::Stopped(slept)) => self.slept(cx, &slept),
             (Step::Unlock, Reply::Done) if self.said_absent => {
                 self.said_absent = false;
                 self.free(cx, now, step)
@@ -309,14 +310,7 @@ impl Track {
     }
 
     fn stopped(&mut self, cx: &mut Cx<'_>, now: Stamp, stopped: &Stopped) -> Progress {
-        for container in stopped.stopped.iter().filter(|c| c.exit_code == KILLED) {
-            let what = format!(
-                "{} did not stop by itself and was killed after {}",
-                container.name,
-                show_duration(container.took)
-            );
-            cx.warn(&self.plan.name, what);
-        }
+        self.tell_who_was_killed(cx, stopped);
         if let Some(alive) = judge::first_alive(&stopped.left) {
             return Progress::Failed(Cause::unproved(format!("{} still runs after the stop", alive.name)));
         }
@@ -368,7 +362,12 @@ impl Track {
         }
         let restarts: u32 = verified.containers.iter().map(|c| c.restarts).sum();
         let restarted = self.restarts.is_some_and(|before| restarts > before);
-        let judged = judge::services(&cx.setup.fleet, release, verified);
+        // What was started here is verified awake; where nothing was, what sleeps is left alone.
+        let started = !self.is_final_check && self.plan.step(Step::Start).is_some();
+        let none = BTreeSet::new();
+        let asleep = if started { &none } else { &verified.asleep };
+        let sleep = asleep.iter().filter(|name| release.manifest.services.contains_key(*name)).count();
+        let judged = judge::services(&cx.setup.fleet, release, verified, asleep);
         self.restarts = Some(restarts);
         self.wait = Wait::Until(now + CHECK_AGAIN);
         match judged {
@@ -389,7 +388,8 @@ impl Track {
         let stable = if self.is_final_check { Duration::ZERO } else { cx.setup.plan.rolling.stable };
         let since = *self.moments.steady_since.get_or_insert(now);
         if now.since(since) >= stable {
-            return Progress::Proved(Some(format!("{} services", verified.services.len())));
+            let sleep = if sleep > 0 { format!(", {sleep} of them asleep") } else { String::new() };
+            return Progress::Proved(Some(format!("{} services{sleep}", verified.services.len())));
         }
         self.wait = Wait::Until((now + CHECK_AGAIN).min(since + stable));
         Progress::Stay

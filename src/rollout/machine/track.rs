@@ -369,6 +369,10 @@ impl Track {
                     self.finish(cx);
                 }
             }
+            Progress::Failed(cause) if step.step == Step::Sleep => {
+                cx.say(tell(StepState::Failed, Some(cause.message.clone())));
+                self.stays_awake(cx, now, &cause);
+            }
             Progress::Failed(mut cause) => {
                 cause.step = Some(step.step);
                 cx.say(tell(StepState::Failed, Some(cause.message.clone())));

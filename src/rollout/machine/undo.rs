@@ -158,7 +158,11 @@ impl Track {
         if failed != Step::Stop {
             steps.push(Step::Stop);
         }
-        steps.extend([Step::Start, Step::Verify, Step::Switch, Step::Back, Step::In, Step::SettleIn, Step::Unlock]);
+        steps.extend([Step::Start, Step::Verify, Step::Switch]);
+        if self.plan.step(Step::Sleep).is_some() {
+            steps.push(Step::Sleep);
+        }
+        steps.extend([Step::Back, Step::In, Step::SettleIn, Step::Unlock]);
         let steps = self.pick(cx, &steps);
         self.take_course(now, Course::RollBack, steps);
     }

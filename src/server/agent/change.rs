@@ -137,7 +137,7 @@ impl Site {
 }
 
 /// How each container that ran has ended, and how long after the order.
-fn endings(before: &[Inspected], after: &[Inspected], began: SystemTime) -> Vec<StoppedContainer> {
+pub(super) fn endings(before: &[Inspected], after: &[Inspected], began: SystemTime) -> Vec<StoppedContainer> {
     let after: BTreeMap<&str, &Inspected> = after.iter().map(|container| (container.id.as_str(), container)).collect();
     let ended = before.iter().filter(|container| container.is_alive()).filter_map(|container| {
         let end = after.get(container.id.as_str()).copied().filter(|end| !end.is_alive());

@@ -113,7 +113,10 @@ impl Site {
             return if self.is_to_end() { Err(failure) } else { Ok(Righted::Ill(failure.to_string())) };
         }
         self.flip(false).await?;
-        Ok(Righted::Well(format!("release {} was verified and let back", current.short())))
+        let manifest = publish::read_release(&self.layout, &current)?;
+        let ids = publish::image_ids(&manifest).await?;
+        let asleep = self.leave_asleep(&current, &manifest, &ids).await;
+        Ok(Righted::Well(format!("release {} was verified and let back{asleep}", current.short())))
     }
 
     async fn bring_current_up(&mut self, lets_back: bool) -> Result<Righted, Failure> {
@@ -125,6 +128,7 @@ impl Site {
         // What a gateway has put to sleep is off on purpose.
         let asleep = self.asleep()?;
         let all = asleep.is_empty();
+        let whole = manifest.clone();
         manifest.services.retain(|service, _| !asleep.contains(service));
         if !self.awake_faults(&manifest, &ids, &asleep).await?.is_empty() {
             let brought = if all {
@@ -148,7 +152,8 @@ impl Site {
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
         let end = if lets_back { "verified and let back" } else { "verified, and stays out of rotation as before" };
-        Ok(Righted::Well(format!("release {} was brought up, {end}", current.short())))
+        let asleep = self.leave_asleep(&current, &whole, &ids).await;
+        Ok(Righted::Well(format!("release {} was brought up, {end}{asleep}", current.short())))
     }
 
     async fn awake_faults(

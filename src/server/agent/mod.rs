@@ -12,6 +12,7 @@ mod observe;
 mod own;
 mod record;
 mod site;
+mod sleep;
 mod succession;
 mod trust;
 

@@ -83,6 +83,7 @@ impl Site {
                 | Request::Stop
                 | Request::Start { .. }
                 | Request::Switch { .. }
+                | Request::Sleep
                 | Request::Absent { .. }
                 | Request::Adopt
                 | Request::Lock { .. }
@@ -133,6 +134,7 @@ impl Site {
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
             Request::Switch { release } => Ok(Reply::Switched(self.switch(&release).await?)),
+            Request::Sleep => Ok(Reply::Stopped(self.sleep().await?)),
             Request::Absent { absence } => self.absent(absence).await,
             Request::Freeze { reason } => self.freeze(reason),
             Request::Unfreeze => {
@@ -358,6 +360,6 @@ impl Site {
         }
         // Once more, so that nothing that ended during the checks passes for running.
         let containers = self.containers().await?.into_iter().map(|c| c.container).collect();
-        Ok(Verified { containers, image_ids, services: evidence, logs })
+        Ok(Verified { containers, image_ids, services: evidence, logs, asleep: self.asleep()? })
     }
 }

@@ -109,6 +109,18 @@ pub fn stop(app: &str) -> CommandLine {
     project(app).args(["stop"])
 }
 
+/// Stops the containers of these services.
+#[must_use]
+pub fn stop_some<'a>(app: &str, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
+    project(app).args(["stop", "--"]).args(services)
+}
+
+/// Makes the containers of these services as the definition has them, where they are not, and starts none of them.
+#[must_use]
+pub fn create_some<'a>(app: &str, file: &Path, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
+    compose(app, file).args(["create", "--no-build", "--pull", "never", "--"]).args(services)
+}
+
 /// Removes the project's stopped containers, orphans and networks.
 #[must_use]
 pub fn down(app: &str) -> CommandLine {

@@ -142,6 +142,56 @@ pub fn asleep_services(dir: &Path, now: u64) -> io::Result<BTreeMap<ServiceName,
     Ok(meant.flat_map(|one| one.services.clone().into_iter().map(move |service| (service, one.clone()))).collect())
 }
 
+/// Held while a record is read and written by what it says: of a gateway that wakes a backend and somebody else who stops it, one
+/// is first, and the other sees it.
+#[derive(Debug)]
+pub struct Turn(#[expect(dead_code, reason = "it is only held")] fs::File);
+
+/// Waits for the turn; it is somebody's for as long as a file is read and written.
+///
+/// # Errors
+/// When the folder cannot be made or locked.
+pub fn turn(dir: &Path) -> io::Result<Turn> {
+    fs::create_dir_all(folder(dir))?;
+    let folder = fs::File::open(folder(dir))?;
+    folder.lock()?;
+    Ok(Turn(folder))
+}
+
+/// Says of everything that sleeps that it is being stopped, until then at most (seconds since the epoch), and what that is. What is
+/// being woken is let alone.
+///
+/// # Errors
+/// As `turn`, `records` and `write`.
+pub fn begin_stop(dir: &Path, until: u64, who: &str) -> io::Result<Vec<Asleep>> {
+    if !folder(dir).exists() {
+        return Ok(Vec::new());
+    }
+    let _turn = turn(dir)?;
+    let sleeps: Vec<Asleep> = records(dir)?.into_iter().filter(|one| one.state == Off::Asleep).collect();
+    for one in &sleeps {
+        write(dir, &Asleep { state: Off::Stopping, until: Some(until), who: who.to_owned(), ..one.clone() })?;
+    }
+    Ok(sleeps)
+}
+
+/// Says of these that they sleep as before.
+///
+/// # Errors
+/// As `turn`, `read` and `write`.
+pub fn end_stop(dir: &Path, sleeps: &[Asleep]) -> io::Result<()> {
+    if sleeps.is_empty() {
+        return Ok(());
+    }
+    let _turn = turn(dir)?;
+    for one in sleeps {
+        if read(dir, &one.host)?.is_some_and(|now| now.state == Off::Stopping) {
+            write(dir, one)?;
+        }
+    }
+    Ok(())
+}
+
 fn understood(path: &Path) -> io::Result<Option<Asleep>> {
     let Some(found) = read_json::<Asleep>(path)? else { return Ok(None) };
     if found.format != FORMAT {
@@ -188,6 +238,36 @@ mod tests {
         clear(dir.path(), "cms.example.org").expect("removed");
         clear(dir.path(), "cms.example.org").expect("gone already");
         assert_eq!(names(161), [""; 0]);
+    }
+
+    #[test]
+    fn a_deploy_stops_what_sleeps_and_lets_alone_what_is_woken() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert_eq!(begin_stop(dir.path(), 200, "deploy").expect("nothing is there"), []);
+        assert!(!folder(dir.path()).exists(), "nor made");
+        let sleeps = asleep("cms.example.org", &["cms"], Off::Asleep, None);
+        let wakes = asleep("mcp.example.org", &["mcp"], Off::Waking, Some(160));
+        for one in [&sleeps, &wakes] {
+            write(dir.path(), one).expect("written");
+        }
+        let held = turn(dir.path()).expect("the turn");
+        let (path, other) = (dir.path().to_owned(), std::sync::mpsc::channel());
+        let waits = std::thread::spawn(move || other.0.send(begin_stop(&path, 200, "deploy")));
+        let early = other.1.recv_timeout(std::time::Duration::from_millis(50));
+        assert!(early.is_err(), "one after the other");
+        drop(held);
+        let begun = other.1.recv().expect("an answer").expect("begun");
+        waits.join().expect("it ended").expect("it told");
+        assert_eq!(begun, std::slice::from_ref(&sleeps));
+        let now = |host| read(dir.path(), host).expect("read").expect("there");
+        let stops = now("cms.example.org");
+        assert_eq!((stops.state, stops.until, stops.who.as_str()), (Off::Stopping, Some(200), "deploy"));
+        assert_eq!(now("mcp.example.org"), wakes);
+        end_stop(dir.path(), &begun).expect("ended");
+        assert_eq!(now("cms.example.org"), sleeps, "since when and why are as before");
+        write(dir.path(), &asleep("cms.example.org", &["cms"], Off::Waking, Some(300))).expect("written");
+        end_stop(dir.path(), &begun).expect("ended");
+        assert_eq!(now("cms.example.org").state, Off::Waking, "somebody asked for it meanwhile");
     }
 
     #[test]

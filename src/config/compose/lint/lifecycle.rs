@@ -121,6 +121,10 @@ fn restart(cx: &mut Cx<'_>, name: &str, service: &Service<'_>) {
             let text = format!("{name}: others wait for it to end, and `{policy}` starts it again each time it does");
             cx.say("one-shot-restarts", place, text);
         }
+        "always" | "any" if cx.sleeps(name) => {
+            let text = format!("{name}: sleeps behind the gateway, and `{policy}` wakes it whenever the engine starts");
+            cx.say("sleeper-restarts", place, text);
+        }
         "always" | "any" => {
             let text =
                 format!("{name}: `{policy}` also brings back what was stopped on purpose when the engine restarts");

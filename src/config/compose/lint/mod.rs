@@ -123,6 +123,12 @@ impl<'a> Cx<'a> {
         self.fleet.services.iter().any(|service| service.name.as_str() == name)
     }
 
+    /// Whether a gateway may put it to sleep.
+    fn sleeps(&self, name: &str) -> bool {
+        let hosts = self.fleet.gateway.iter().flat_map(|gateway| &gateway.hosts);
+        hosts.filter_map(|host| host.sleep.as_ref()).any(|sleep| sleep.services.iter().any(|one| one.as_str() == name))
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader { given: &self.given, without: "" }
     }

@@ -42,10 +42,26 @@ enum Client {
 
 #[derive(Debug, Clone, Copy)]
 enum Call {
-    Prepare { turn: u64, begun: bool, at: Instant },
-    Stop { turn: u64, at: Instant },
-    Start { turn: u64, at: Instant, well: bool },
-    Look { epoch: u64, at: Instant },
+    Prepare {
+        turn: u64,
+        begun: bool,
+        at: Instant,
+    },
+    Stop {
+        turn: u64,
+        at: Instant,
+    },
+    Start {
+        turn: u64,
+        at: Instant,
+        well: bool,
+    },
+    /// What it sees is what was there when it began.
+    Look {
+        epoch: u64,
+        at: Instant,
+        off: bool,
+    },
 }
 
 impl Call {
@@ -68,8 +84,11 @@ struct World {
     next: u64,
     /// Whether a stop of ours is under way at the engine.
     stopping: bool,
+    /// When no container was there last.
+    off_at: Option<Instant>,
     tally: Tally,
     seed: u64,
+    without: Option<Guard>,
     /// Everything that happened, where it is to be told.
     story: Option<Vec<String>>,
 }
@@ -100,7 +119,7 @@ fn rules() -> Rules {
 }
 
 impl World {
-    fn new(seed: u64, told: bool) -> Self {
+    fn new(seed: u64, told: bool, without: Option<Guard>) -> Self {
         let now = Instant::now();
         let mut dice = Dice(seed);
         let written = [Written::Nothing, Written::Asleep, Written::Stopping, Written::Waking][dice.roll(4) as usize];
@@ -121,13 +140,21 @@ impl World {
             clients: BTreeMap::new(),
             next: 0,
             stopping: containers == dying,
+            off_at: None,
             tally: Tally::default(),
             seed,
+            without,
             story: told.then(Vec::new),
         };
-        world.gate.sleep = Some(Sleep::new(rules(), written, now));
-        world.obey();
+        world.begins();
         world
+    }
+
+    fn begins(&mut self) {
+        let mut sleep = Sleep::new(rules(), self.written, self.now);
+        sleep.without = self.without;
+        self.gate.sleep = Some(sleep);
+        self.obey();
     }
 
     fn sleep(&mut self) -> &mut Sleep {
@@ -155,12 +182,9 @@ impl World {
     }
 
     fn run(&mut self, call: Call) {
-        let kind = std::mem::discriminant(&call);
-        let twice = matches!(call, Call::Stop { .. } | Call::Start { .. })
-            && self.calls.iter().any(|other| {
-                matches!(other, Call::Stop { .. } | Call::Start { .. }) && std::mem::discriminant(other) == kind
-            });
-        self.judge(!twice, "the same call twice at a time");
+        let changes = |call: &Call| !matches!(call, Call::Look { .. });
+        let twice = changes(&call) && self.calls.iter().any(changes);
+        self.judge(!twice, "two calls at a time that change something");
         self.calls.push(call);
     }
 
@@ -171,8 +195,8 @@ impl World {
             let at = self.now + self.dice.millis(300);
             match effect {
                 Effect::Look => {
-                    let epoch = self.sleep().epoch();
-                    self.run(Call::Look { epoch, at });
+                    let (epoch, off) = (self.sleep().epoch(), self.containers == Containers::Off);
+                    self.run(Call::Look { epoch, at, off });
                 }
                 Effect::Stop { turn, begun } => self.run(Call::Prepare { turn, begun, at }),
                 Effect::Start { turn, force } if self.planned && !force => {
@@ -322,21 +346,24 @@ impl World {
                 self.sleep().stopped(turn, ended, now);
             }
             Call::Start { turn, well, .. } => {
-                let boot = self.dice.millis(4000);
+                let hangs = self.dice.roll(8) == 0;
+                let boot = if hangs { rules().start * 3 } else { self.dice.millis(4000) };
                 if well && matches!(self.containers, Containers::Off | Containers::Dying(_)) {
                     self.containers = Containers::Booting(now + boot);
                 }
                 let result = if well { Ok(()) } else { Err("no such container".to_owned()) };
                 self.sleep().started(turn, result, now);
             }
-            Call::Look { epoch, .. } => {
-                let running = match self.containers {
-                    Containers::Off => Running::None,
-                    _ => Running::All,
-                };
+            Call::Look { epoch, off, .. } => {
+                let running = if off { Running::None } else { Running::All };
+                let since = self.sleep().since();
                 let seen = if self.dice.roll(20) == 0 { None } else { Some(Seen { running, planned: self.planned }) };
                 let waiting = self.gate.hold.len();
                 self.sleep().saw(epoch, seen, waiting, now);
+                if matches!(self.sleep().state(), State::Failed { .. }) && self.sleep().since() == now {
+                    let was_off = self.off_at.is_some_and(|at| at >= since);
+                    self.judge(was_off || since == now, "a start was called failed because of what was before it");
+                }
             }
         }
         self.obey();
@@ -344,7 +371,7 @@ impl World {
 
     fn look(&mut self) {
         let (epoch, at) = (self.sleep().epoch(), self.now + self.dice.millis(100));
-        self.run(Call::Look { epoch, at });
+        self.run(Call::Look { epoch, at, off: self.containers == Containers::Off });
     }
 
     /// Time goes by, and what was due happens.
@@ -357,6 +384,9 @@ impl World {
                 Containers::Dying(at) if self.now >= at => Containers::Off,
                 same => same,
             };
+            if self.containers == Containers::Off {
+                self.off_at = Some(self.now);
+            }
             let called = self.calls.iter().any(|call| matches!(call, Call::Stop { .. }));
             self.stopping &= called || matches!(self.containers, Containers::Dying(_));
             while let Some(at) = self.calls.iter().position(|call| call.at() <= self.now) {
@@ -365,6 +395,8 @@ impl World {
             }
             let now = self.now;
             self.sleep().tick(now);
+            let (awaits, since) = (self.sleep().awaits_accept(), self.sleep().since());
+            self.judge(!awaits || now < since + rules().start, "a start goes on for longer than it may take");
             self.obey();
             self.watch();
         }
@@ -392,8 +424,7 @@ impl World {
         self.clients.clear();
         self.calls.clear();
         self.gate = Gate::new();
-        self.gate.sleep = Some(Sleep::new(rules(), self.written, self.now));
-        self.obey();
+        self.begins();
     }
 }
 

@@ -303,3 +303,17 @@ fn what_was_seen_before_a_change_says_nothing_after_it() {
     at.sleep.saw(before, seen(Running::All), 0, at.now);
     assert_eq!(at.sleep.state(), State::Asleep);
 }
+
+#[test]
+fn what_a_deploy_runs_to_verify_it_is_asleep_for_a_gateway_that_starts_in_the_middle() {
+    let now = Instant::now();
+    let planned = Some(Seen { running: Running::All, planned: true });
+    let mut sleep = Sleep::new(rules(), Written::Asleep, now);
+    sleep.saw(0, planned, 0, now);
+    assert_eq!(sleep.state(), State::Asleep, "that is no use");
+    let mut sleep = Sleep::new(rules(), Written::Asleep, now);
+    sleep.effects();
+    sleep.enter(now);
+    sleep.saw(0, planned, 1, now);
+    assert!(matches!(sleep.effects()[..], [Effect::Start { force: false, .. }]), "somebody waits");
+}

@@ -1,6 +1,6 @@
 //! What the machine does of its own accord: the steps that several inputs lead to.
 
-use super::{BACKOFF, Effect, Parts, Running, Seen, Sleep, State, Wait, Wake, Written};
+use super::{BACKOFF, Effect, Guard, Parts, Running, Seen, Sleep, State, Wait, Wake, Written};
 use std::time::Instant;
 
 impl Sleep {
@@ -14,7 +14,8 @@ impl Sleep {
         let idle = match (self.unanswered, self.open) {
             (0, 0) => self.last,
             (0, _) => self.last.max(self.moved) + self.rules.quiet,
-            _ => return None,
+            _ if self.has(Guard::Unanswered) => return None,
+            _ => self.last,
         };
         let woken = matches!(self.state, State::Awake { woken: true });
         let least = if woken { self.since + self.rules.awake } else { idle };
@@ -25,16 +26,21 @@ impl Sleep {
     pub(super) fn begin(&mut self, seen: Seen, now: Instant) {
         match (self.written, seen.running) {
             // The engine goes on with a stop whoever asked for it.
-            (Written::Stopping, _) => {
+            (Written::Stopping, _) if self.has(Guard::EndsWhatWasBegun) => {
                 self.turn += 1;
                 self.stopping = true;
                 self.effects.push(Effect::Stop { turn: self.turn, begun: true });
                 self.turn_to(State::Stopping, now);
             }
             (Written::Nothing, Running::All) => self.awake(false, now),
+            // Somebody who has the lock runs it for a while.
+            (Written::Asleep, _) if seen.planned => {
+                self.turn_to(State::Asleep, now);
+                self.wake_if_wanted(now);
+            }
             (_, Running::All) => self.adopt(now),
             (Written::Waking, _) => self.begin_wake(now),
-            (Written::Asleep, _) => {
+            (Written::Asleep | Written::Stopping, _) => {
                 self.turn_to(State::Asleep, now);
                 self.wake_if_wanted(now);
             }
@@ -100,7 +106,7 @@ impl Sleep {
 
     /// One call after the other: an engine that is slow is not asked twice.
     pub(super) fn call(&mut self, force: bool) {
-        if self.starting || self.stopping {
+        if (self.starting || self.stopping) && self.has(Guard::OneCall) {
             self.then = Some(force);
             return;
         }
@@ -116,7 +122,7 @@ impl Sleep {
     }
 
     pub(super) fn may_drain(&self) -> bool {
-        !(self.leaving || self.starting || self.stopping)
+        !(self.leaving || (self.has(Guard::NoCallUnderWay) && (self.starting || self.stopping)))
     }
 
     pub(super) fn fail(&mut self, why: String, now: Instant) {
@@ -128,7 +134,11 @@ impl Sleep {
             false => (BACKOFF * 2_u32.saturating_pow(self.failures - 1)).min(self.rules.again),
         };
         self.turn_to(State::Failed { until: now + pause }, now);
-        self.effects.extend([Effect::Clear, Effect::Tell(pause), Effect::Failed { why, open }]);
+        self.effects.push(Effect::Clear);
+        if self.has(Guard::TellsFailure) {
+            self.effects.push(Effect::Tell(pause));
+        }
+        self.effects.push(Effect::Failed { why, open });
     }
 
     /// The first answer after a wake, or nobody who waits for one.

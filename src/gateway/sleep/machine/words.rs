@@ -136,3 +136,34 @@ pub(in crate::gateway) struct Parts {
     /// Until the first answer began, where somebody waited for one.
     pub(in crate::gateway) answer: Option<Duration>,
 }
+
+/// What keeps a promise of the machine; the exploration leaves out one at a time, to see that it is missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Who has no answer keeps it awake.
+    Unanswered,
+    /// Whoever comes before the stop began cancels it.
+    LastWord,
+    /// Nothing is forwarded but to what is awake.
+    OnlyAwake,
+    /// An accepted connection says something only while it is waited for.
+    Awaited,
+    /// One call at a time.
+    OneCall,
+    /// Whoever came while it was being stopped is why it is started again.
+    WakeAfterStop,
+    /// A stop that the gateway before began is ended.
+    EndsWhatWasBegun,
+    /// A start that failed is told to everybody who waits.
+    TellsFailure,
+    /// A start that takes too long has failed.
+    StartEnds,
+    /// A wake that waits for planned work looks again.
+    LooksAgain,
+    /// What was seen before a change says nothing after it.
+    Epoch,
+    /// Nothing is put to sleep while a call is under way.
+    NoCallUnderWay,
+    /// What is to be stopped after all is idle again.
+    GoesToSleep,
+}
