@@ -9,6 +9,7 @@ pub mod event;
 pub mod fleet;
 pub mod gateway;
 pub mod http;
+pub mod kubernetes;
 pub mod lab;
 pub mod measure;
 pub mod report;

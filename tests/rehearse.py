@@ -161,6 +161,18 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(summary["truth"]["nowhere"], 0)
         self.assertEqual(summary["each"], {"web-1": "deployed", "web-2": "rolled_back", "web-3": "untouched"})
 
+    def test_a_pipeline_gets_its_summary_and_its_annotation(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "summary.md"
+            env = {**os.environ, "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+            done = subprocess.run([BINARY, "rehearse", "--speed", "10", "--fail", "web-1:api", "--output", "plain"], cwd=ROOT, text=True, capture_output=True, env=env)
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("::error title=handover::web-1: ")]), 1, done.stderr)
+            text = page.read_text()
+        self.assertTrue(text.startswith("### handover: rolled back "), text)
+        self.assertIn("| web-1 | rolled back |", text)
+        self.assertNotIn("\x1b", done.stderr + done.stdout, "piped output has no escape codes")
+
     def test_halt_leaves_the_failed_server_out_and_asks_for_a_hand(self):
         halted = (ROOT / "deploy.toml").read_text().replace('on_failure  = "rollback"', 'on_failure  = "halt"')
         with tempfile.TemporaryDirectory() as folder:

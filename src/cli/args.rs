@@ -4,10 +4,12 @@ use super::drain::{Until, until};
 mod afterwards;
 mod measuring;
 mod own;
+mod sleeping;
 
 pub(super) use afterwards::{CompletionsArgs, HistoryArgs, ManArgs, ReportArgs};
 pub(super) use measuring::MeasureArgs;
 pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
+pub(super) use sleeping::{SleepAction, SleepArgs, TenantCheckArgs, TenantRenderArgs, TenantsArgs};
 
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
@@ -344,42 +346,6 @@ pub(super) struct GatewayArgs {
     /// Say whether the configuration can be used, and end
     #[arg(long, conflicts_with = "take_over")]
     pub(super) check: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct SleepArgs {
-    #[command(subcommand)]
-    pub(super) action: SleepAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum SleepAction {
-    /// Show how backends that may sleep stand
-    Status {
-        /// Only this one
-        host: Option<String>,
-    },
-    /// Wake a backend and wait until it accepts connections; that counts as use
-    Wake {
-        /// Whose
-        host: String,
-    },
-    /// Put a backend to sleep, as if nobody had needed it for long
-    Now {
-        /// Whose
-        host: String,
-    },
-    /// List every wake with its parts, say what sleeping saved, and whether every start was quick enough (else exit code 4)
-    Report {
-        /// Only this one
-        host: Option<String>,
-        /// How long a start may take
-        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::fleet::model::parse_duration)]
-        within: std::time::Duration,
-        /// For how many days every start must have been so quick
-        #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
-        days: u32,
-    },
 }
 
 #[derive(Debug, Args)]

@@ -8,13 +8,8 @@ use crate::report::Reporter;
 use clap::CommandFactory;
 
 /// What it was built from; a development build names no commit, which would be another one after each.
-pub(super) const LONG_VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    "\ncommit ",
-    env!("HANDOVER_COMMIT"),
-    "\ntarget ",
-    env!("HANDOVER_TARGET")
-);
+pub(super) const LONG_VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), "\ncommit ", env!("HANDOVER_COMMIT"), "\ntarget ", env!("HANDOVER_TARGET"));
 
 pub(super) fn completions(args: &CompletionsArgs, reporter: &Reporter) -> u8 {
     let mut script = Vec::new();

@@ -102,6 +102,25 @@ pub fn reference() -> String {
     page
 }
 
+/// The reference page of the tenants' files, as Markdown.
+#[must_use]
+pub fn tenants_page() -> String {
+    let mut page = String::from(
+        "# Tenants: reference\n\n\
+         <!-- Written from the table that the parser walks (src/config/keys/tenant_rows.rs); do not edit. -->\n\n\
+         A folder with `defaults.toml`, which all tenants share, and one file a tenant, called by the tenant's name. `handover sleep check` and\n\
+         `handover sleep render` read it (`--tenants DIR`, else `tenants`); [kubernetes.md](kubernetes.md) says how it is used. Unknown keys, wrong\n\
+         types and numbers out of range are errors, all of them told at once. The tables below are called `[clients]`, `[edge]` and so on in\n\
+         `defaults.toml`; a tenant's own keys stand in its file without a table.\n\n",
+    );
+    section(&mut page, "tenants", "`defaults.toml`", "");
+    sections(&mut page, "tenants");
+    section(&mut page, "tenant", "A tenant's file", "");
+    sections(&mut page, "tenant");
+    page.truncate(page.trim_end().len() + 1);
+    page
+}
+
 /// Every table below `table`, each followed by its own.
 fn sections(page: &mut String, table: &str) {
     for key in keys::of_table(table) {

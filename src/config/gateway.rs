@@ -12,7 +12,8 @@ use super::url::Url;
 use super::view::{Said, View};
 use super::{from_sources, overlay, read, read_overlay};
 use crate::fleet::model::{
-    Backend, CertificateFiles, ClientClass, GatewaySpec, HealthPath, HostName, HostSpec, Network, Traits,
+    Backend, CertificateFiles, ClientClass, ClusterWorkload, ExternalMetrics, GatewaySpec, HealthPath, HostName,
+    HostSpec, Network, Traits,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -128,6 +129,7 @@ pub(super) fn check(view: View<'_>, problems: &mut Vec<Problem>) {
             problems.push(Problem::new(ca.place, text).label("no effect").hint("take it out, or write https://"));
         }
         traits(&host.subs("class"), "gateway.host.class", problems);
+        workload(view, *host, problems);
     }
     traits(&view.subs("probe"), "gateway.probe", problems);
     let mut paths: Vec<Said<'_>> = Vec::new();
@@ -143,6 +145,19 @@ pub(super) fn check(view: View<'_>, problems: &mut Vec<Problem>) {
             ),
             None => paths.push(said),
         }
+    }
+}
+
+/// Somebody has to put to sleep what is woken, and to see that it is wanted.
+fn workload(view: View<'_>, host: View<'_>, problems: &mut Vec<Problem>) {
+    let Some(said) = host.said("workload") else { return };
+    if host.has("sleep") {
+        let text = "a host sleeps by `sleep` on a server or by `workload` in a cluster";
+        problems.push(Problem::new(said.place, text).label("both").hint("take one of them out"));
+    }
+    if !view.has("external_metrics") {
+        let text = "`gateway.host.workload` needs `gateway.external_metrics`: its HPA would stop what was just started";
+        problems.push(Problem::new(said.place, text).hint("add a table `[gateway.external_metrics]`"));
     }
 }
 
@@ -175,7 +190,8 @@ fn listening(view: View<'_>, problems: &mut Vec<Problem>) {
         problems.push(Problem::new(place, text).label("no effect").hint("take it out"));
     }
     let mut seen: Vec<Said<'_>> = Vec::new();
-    for said in plain.into_iter().chain(tls).chain(view.said("metrics")) {
+    let external = view.sub("external_metrics").said("listen");
+    for said in plain.into_iter().chain(tls).chain(view.said("metrics")).chain(external) {
         match seen.iter().find(|first| first.text.parse::<SocketAddr>() == said.text.parse::<SocketAddr>()) {
             Some(first) => problems.push(
                 Problem::new(said.place, format!("two listeners at `{}`", said.text))
@@ -215,6 +231,10 @@ pub(super) fn build(view: View<'_>, root: Option<View<'_>>) -> Option<GatewaySpe
         listen_tls: addresses(view, "listen_tls")?,
         certificates: view.subs("certificate").into_iter().map(certificate).collect::<Option<_>>()?,
         metrics: view.text("metrics")?.parse().ok()?,
+        external_metrics: match view.has("external_metrics") {
+            true => Some(external_metrics(view.sub("external_metrics"))?),
+            false => None,
+        },
         trusted_proxies: networks(view, "trusted_proxies")?,
         held: view.number("held")?,
         connections: view.number("connections")?,
@@ -248,6 +268,15 @@ fn certificate(view: View<'_>) -> Option<CertificateFiles> {
     Some(CertificateFiles { cert: view.text("cert")?, key: view.text("key")? })
 }
 
+fn external_metrics(view: View<'_>) -> Option<ExternalMetrics> {
+    Some(ExternalMetrics {
+        listen: view.text("listen")?.parse().ok()?,
+        certificate: certificate(view)?,
+        client_ca: view.text("client_ca")?,
+        latch: view.duration("latch")?,
+    })
+}
+
 fn host(view: View<'_>) -> Option<HostSpec> {
     let url = Url::parse(&view.text("backend")?).ok()?;
     let aliases = view.texts("aliases")?;
@@ -272,6 +301,7 @@ fn host(view: View<'_>) -> Option<HostSpec> {
         waiting_page: view.text("waiting_page"),
         classes: view.subs("class").into_iter().map(class).collect::<Option<_>>()?,
         sleep: if view.has("sleep") { Some(sleep::build(view.sub("sleep"))?) } else { None },
+        workload: view.text("workload").and_then(|text| ClusterWorkload::parse(&text)),
     })
 }
 

@@ -16,10 +16,12 @@ mod overlay;
 mod parse;
 mod problem;
 mod sleep;
+mod tenants;
 mod tree;
 mod url;
 mod validate;
 mod view;
+pub mod yaml;
 
 #[cfg(test)]
 mod tests;
@@ -28,12 +30,13 @@ pub use compose::{
     AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers, WHOLE,
     compose_text_problems, lint_page,
 };
-pub use docs::{reference, schema};
+pub use docs::{reference, schema, tenants_page};
 pub use export::balancer_lines;
 pub use gateway::{Gateway, gateway_from, load_gateway};
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};
+pub use tenants::{DEFAULTS, LoadedTenants, load_tenants, tenants_from};
 
 use crate::fleet::model::Fleet;
 use parse::Missing;

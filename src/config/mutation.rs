@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Compose = Known<BTreeMap<ServiceName, ComposeService>>;
 
 /// Numbers that may be anything, each with the reason.
-const FREE: [(&str, &str); 24] = [
+const FREE: [(&str, &str); 25] = [
     ("balancer.group.port", "a port is a name: the guard finds no target under a wrong one"),
     ("balancer.group.health.port", "a port is a name: the flip is not seen under a wrong one"),
     ("service.verify.status", "a status is a name: verify fails on a wrong one"),
@@ -29,6 +29,10 @@ const FREE: [(&str, &str); 24] = [
     ("gateway.finish", "an old process that ends too soon says what it cut"),
     ("gateway.workers", "fewer threads only serve less"),
     ("gateway.watch", "only how soon a change is noticed"),
+    (
+        "gateway.external_metrics.latch",
+        "how often the HPA looks is known to the cluster: `handover sleep check` knows both",
+    ),
     ("gateway.host.held", "who does not fit is answered 503 at once, which is counted"),
     ("gateway.host.connect_interval", "its range is narrow enough"),
     ("gateway.host.connect_timeout", "a connect that is given up is tried again while the request waits"),

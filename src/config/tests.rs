@@ -6,6 +6,7 @@ mod mutation;
 mod overlay;
 mod relations;
 mod table;
+mod tenants;
 
 use super::*;
 use crate::fleet::model::{

@@ -28,6 +28,11 @@ impl<'a> View<'a> {
         Self { at: "", table: Some(table) }
     }
 
+    /// A whole file with a table's keys.
+    pub fn table(at: &'static str, table: &'a Table) -> Self {
+        Self { at, table: Some(table) }
+    }
+
     /// The table under a key.
     pub fn sub(&self, name: &str) -> Self {
         let at = match keys::find(self.at, name).map(|key| key.kind) {

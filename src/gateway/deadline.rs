@@ -87,6 +87,7 @@ mod tests {
             waiting_page: None,
             classes: vec![ClientClass { of, hold: s(25) }],
             sleep: None,
+            workload: None,
         }
     }
 

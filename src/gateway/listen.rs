@@ -36,6 +36,7 @@ pub(super) enum Purpose {
     Plain,
     Tls,
     Metrics,
+    External,
 }
 
 /// A listener.
@@ -67,7 +68,8 @@ impl Predecessor {
 pub(super) fn wanted(spec: &GatewaySpec) -> Vec<(Purpose, SocketAddr)> {
     let plain = spec.listen.iter().map(|address| (Purpose::Plain, *address));
     let tls = spec.listen_tls.iter().map(|address| (Purpose::Tls, *address));
-    plain.chain(tls).chain([(Purpose::Metrics, spec.metrics)]).collect()
+    let external = spec.external_metrics.iter().map(|one| (Purpose::External, one.listen));
+    plain.chain(tls).chain([(Purpose::Metrics, spec.metrics)]).chain(external).collect()
 }
 
 /// Every listener of the configuration: from `given` where it is among them, else bound now.

@@ -205,6 +205,8 @@ pub(super) struct HostMetrics {
     /// 1 while the backend is known to be absent.
     pub(super) absent: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
+    /// Wakes through the cluster's API: those that came about, and calls that failed.
+    scaled: [AtomicU64; 2],
     pub(super) took: Histogram,
     pub(super) waited: Histogram,
     /// Where its backend may sleep.
@@ -214,6 +216,20 @@ pub(super) struct HostMetrics {
 impl HostMetrics {
     pub(super) fn outcome(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn scaled(&self, well: bool) {
+        self.scaled[usize::from(!well)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn in_flight(&self) -> i64 {
+        self.held.get() + self.active.get() + self.tunnels.get()
+    }
+
+    /// Ended ones; who was refused at the door needs no backend.
+    fn let_in(&self) -> u64 {
+        let all = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Refused);
+        all.map(|outcome| self.outcomes[outcome as usize].load(Ordering::Relaxed)).sum()
     }
 
     pub(super) fn probe(&self) {
@@ -247,6 +263,7 @@ impl Metrics {
             probes: AtomicU64::new(0),
             absent: AtomicU64::new(0),
             outcomes: Default::default(),
+            scaled: Default::default(),
             took: Histogram::default(),
             waited: Histogram::default(),
             sleep: Mutex::new(None),
@@ -267,10 +284,16 @@ impl Metrics {
         self.reloads[usize::from(!taken)].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Of every host that was ever configured: its name, what is under way, and how many requests it has had that were let in.
+    pub(super) fn use_of_hosts(&self) -> Vec<(String, i64, u64)> {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.iter().map(|host| (host.name.clone(), host.in_flight(), host.let_in())).collect()
+    }
+
     /// How many requests are under way in any way.
     pub(super) fn under_way(&self) -> i64 {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.iter().map(|host| host.held.get() + host.active.get() + host.tunnels.get()).sum()
+        hosts.iter().map(|host| host.in_flight()).sum()
     }
 
     /// The page that Prometheus reads.
@@ -311,7 +334,7 @@ impl HostMetrics {
     fn write(&self, name: &str, short: &str, page: &mut String) {
         let host = &self.name;
         let value = match short {
-            "in_flight" => self.held.get() + self.active.get() + self.tunnels.get(),
+            "in_flight" => self.in_flight(),
             "held" => self.held.get(),
             "active" => self.active.get(),
             "tunnels" => self.tunnels.get(),
@@ -319,6 +342,13 @@ impl HostMetrics {
             "probes_total" => i64::try_from(self.probes.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
             "request_seconds" => return self.took.write(name, host, page),
             "held_seconds" => return self.waited.write(name, host, page),
+            "scaled_total" => {
+                for (word, count) in ["well", "failed"].iter().zip(&self.scaled) {
+                    let _ =
+                        writeln!(page, "{name}{{host=\"{host}\",result=\"{word}\"}} {}", count.load(Ordering::Relaxed));
+                }
+                return;
+            }
             "requests_total" => {
                 for outcome in Outcome::ALL {
                     let count = self.outcomes[outcome as usize].load(Ordering::Relaxed);

@@ -9,9 +9,11 @@
 
 mod answer;
 mod back;
+mod cluster;
 mod deadline;
 mod ends;
 mod exchange;
+mod external;
 mod fields;
 mod front;
 mod gate;

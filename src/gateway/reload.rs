@@ -79,7 +79,9 @@ pub(super) fn fingerprint(files: &Files, spec: &GatewaySpec) -> Vec<Option<Vec<u
         let (stem, end) = (part(files.path.file_stem()), part(files.path.extension()));
         files.path.with_file_name(format!("{stem}.{name}.{end}"))
     });
-    let certificates = spec.certificates.iter().flat_map(|one| [&one.cert, &one.key]);
+    let external = spec.external_metrics.iter();
+    let shown = spec.certificates.iter().chain(external.clone().map(|one| &one.certificate));
+    let certificates = shown.flat_map(|one| [&one.cert, &one.key]).chain(external.map(|one| &one.client_ca));
     let named = spec.hosts.iter().flat_map(|host| host.ca.iter().chain(&host.waiting_page)).chain(certificates);
     [files.path.clone()]
         .into_iter()

@@ -1,6 +1,8 @@
 //! A gateway from its start to its end: nothing is bound before everything was read, nothing is let go before somebody else has
 //! it.
 
+use super::cluster;
+use super::external;
 use super::listen::{self, Listener, Predecessor, Purpose};
 use super::reload::{self, Files};
 use super::scrape;
@@ -86,6 +88,7 @@ pub async fn run(start: Start, sink: Arc<dyn Sink>) -> Result<(), Problem> {
     let files = files_for_connections();
     let shared = Arc::new(Shared::new(prepared));
     tokio::spawn(sleep::keep(Arc::clone(&shared), start.lock, Arc::clone(&sink), clock));
+    tokio::spawn(cluster::keep(Arc::clone(&shared), Arc::clone(&sink), clock));
     let (over, ended) = watch::channel(false);
     begin_threads(&spec, &shared, &listeners, files, &ended)?;
     let control =
@@ -150,7 +153,7 @@ fn before(start: &Start, control: Option<&str>) -> Result<Before, Problem> {
 }
 
 fn doors(listeners: &[Listener]) -> std::io::Result<Vec<Door>> {
-    let of_clients = listeners.iter().filter(|listener| listener.purpose != Purpose::Metrics);
+    let of_clients = listeners.iter().filter(|one| matches!(one.purpose, Purpose::Plain | Purpose::Tls));
     of_clients.map(|one| Ok(Door { socket: one.socket.try_clone()?, tls: one.purpose == Purpose::Tls })).collect()
 }
 
@@ -207,12 +210,16 @@ impl Running {
         let socket = metrics.map(|one| one.socket.try_clone()).transpose();
         let socket = socket.map_err(|error| failed(format!("metrics cannot be served: {error}")))?;
         let scrape = socket.map(|socket| tokio::spawn(scrape::serve(socket, Arc::clone(&self.shared))));
+        let external = self.listeners.iter().find(|listener| listener.purpose == Purpose::External);
+        let socket = external.map(|one| one.socket.try_clone()).transpose();
+        let socket = socket.map_err(|error| failed(format!("external metrics cannot be served: {error}")))?;
+        let external = socket.map(|socket| tokio::spawn(external::serve(socket, Arc::clone(&self.shared))));
         let leaving = self.until_it_leaves().await;
         self.shared.leaving.send_replace(leaving);
         // Whoever listens now is somebody else, or nobody.
         self.listeners = Arc::new(Vec::new());
-        if let (Some(scrape), Leaving::HandedOver) = (&scrape, leaving) {
-            scrape.abort();
+        if leaving == Leaving::HandedOver {
+            scrape.iter().chain(&external).for_each(tokio::task::JoinHandle::abort);
         }
         self.finish(leaving).await
     }

@@ -22,6 +22,8 @@ pub(super) struct Site {
     pub(super) spec: GatewaySpec,
     hosts: HashMap<HostName, Arc<Standing>>,
     pub(super) tls: Option<Arc<ServerConfig>>,
+    /// What the API server of a cluster is shown, and whom it must be.
+    pub(super) external: Option<Arc<ServerConfig>>,
 }
 
 impl Site {
@@ -64,6 +66,7 @@ pub(super) struct Prepared {
     spec: GatewaySpec,
     hosts: Vec<Host>,
     tls: Option<Arc<ServerConfig>>,
+    external: Option<Arc<ServerConfig>>,
 }
 
 impl Prepared {
@@ -106,7 +109,9 @@ pub(super) fn prepare(spec: GatewaySpec) -> Result<Prepared, Vec<String>> {
     } else {
         tls::server(&spec.certificates).map_err(|why| wrong.extend(why)).ok()
     };
-    if wrong.is_empty() { Ok(Prepared { spec, hosts, tls }) } else { Err(wrong) }
+    let external = spec.external_metrics.as_ref().map(tls::external).transpose();
+    let external = external.map_err(|why| wrong.push(format!("gateway.external_metrics: {why}"))).ok().flatten();
+    if wrong.is_empty() { Ok(Prepared { spec, hosts, tls, external }) } else { Err(wrong) }
 }
 
 impl Shared {
@@ -179,5 +184,5 @@ fn assemble(prepared: Prepared, old: &HashMap<HostName, Arc<Standing>>, metrics:
         hosts.extend(aliases.into_iter().map(|alias| (alias, Arc::clone(&standing))));
         hosts.insert(name, standing);
     }
-    Site { spec: prepared.spec, hosts, tls: prepared.tls }
+    Site { spec: prepared.spec, hosts, tls: prepared.tls, external: prepared.external }
 }

@@ -1,12 +1,12 @@
 //! Certificates: what is shown to clients by the name they ask for, and whom a backend must be.
 
-use crate::fleet::model::{CertificateFiles, HostSpec};
+use crate::fleet::model::{CertificateFiles, ExternalMetrics, HostSpec};
 use std::sync::Arc;
 use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -45,6 +45,26 @@ pub(super) fn server(files: &[CertificateFiles]) -> Result<Arc<ServerConfig>, Ve
         .map_err(|error| vec![error.to_string()])?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(Shown(shown)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What the API server of a cluster is shown; it must show a certificate of its front proxy's authority, and nobody without one is heard.
+pub(super) fn external(spec: &ExternalMetrics) -> Result<Arc<ServerConfig>, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&spec.client_ca)? {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", spec.client_ca))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| format!("{}: {error}", spec.client_ca))?;
+    let key = key_of(&spec.certificate, &provider)?;
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let shown = Arc::new(Shown(vec![Arc::new(key)]));
+    let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(shown);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 

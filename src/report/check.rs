@@ -9,6 +9,12 @@ use std::collections::BTreeMap;
 /// The relations as a table, each with both sides and its margin, and a sentence where one is broken or not known.
 #[must_use]
 pub fn check_text(findings: &[Finding], compose: &str) -> String {
+    relations_text(findings, &format!("\ncompose file: {compose}\n"))
+}
+
+/// The same with what stands between the table and the sentences.
+#[must_use]
+pub fn relations_text(findings: &[Finding], between: &str) -> String {
     let mut rows = vec![["", "left", "right", "margin", ""].map(ToOwned::to_owned).to_vec()];
     for finding in findings {
         let word = match finding.reading.holds() {
@@ -28,14 +34,18 @@ pub fn check_text(findings: &[Finding], compose: &str) -> String {
         ]);
     }
     let mut out = table(&rows);
-    out.push_str(&format!("\ncompose file: {compose}\n"));
+    out.push_str(between);
     let mut unknown: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for finding in findings {
         let (id, invariant) = (finding.name(), finding.invariant);
         match (finding.reading.holds(), finding.reading.unknown()) {
             (Some(false), _) => {
                 let (formula, why, anchor) = (invariant.formula, invariant.why, invariant.id);
-                out.push_str(&format!("\n{id}: {formula}\n  {why}\n  docs/timing.md#{anchor}\n"));
+                out.push_str(&format!("\n{id}: {formula}\n  {why}\n"));
+                if let Some(cost) = &finding.reading.cost {
+                    out.push_str(&format!("  costs: {cost}\n"));
+                }
+                out.push_str(&format!("  docs/timing.md#{anchor}\n"));
             }
             (None, Some(why)) => unknown.entry(why).or_default().push(id),
             _ => {}
@@ -55,7 +65,8 @@ fn shown(value: f64, unit: Unit) -> String {
     let value = (value * 1000.0).round() / 1000.0;
     match unit {
         Unit::Seconds => format!("{value}s"),
-        Unit::Targets | Unit::Count => format!("{value}"),
+        Unit::PerSecond => format!("{value}/s"),
+        Unit::Targets | Unit::Pods | Unit::Requests | Unit::Count => format!("{value}"),
     }
 }
 
@@ -79,6 +90,7 @@ fn finding_json(finding: &Finding) -> Value {
         "unit": reading.unit,
         "severity": finding.invariant.severity,
         "why": finding.invariant.why,
+        "cost": reading.cost,
         "unknown": reading.unknown(),
         "sources": reading.sources,
         "link": format!("docs/timing.md#{}", finding.invariant.id),

@@ -5,6 +5,7 @@
 mod book;
 mod check;
 mod html;
+mod job;
 mod measured;
 mod notice;
 mod plan;
@@ -16,10 +17,10 @@ mod table;
 mod text;
 
 pub use book::{Book, books, kept_events};
-pub use check::{check_text, findings_json, live_text, mutations_text};
+pub use check::{check_text, findings_json, live_text, mutations_text, relations_text};
 pub use html::page;
 pub use measured::measured_text;
-pub use notice::{Notice, github, sarif};
+pub use notice::{Level as NoticeLevel, Notice, github, sarif};
 pub use plan::{plan_json, plan_text};
 pub use provision::provision_text;
 pub use releases::{history_json, history_text, releases_json, releases_text};
@@ -28,6 +29,7 @@ pub use table::table;
 
 use crate::diag::Problem;
 use crate::event::{Event, Line, Sink};
+use job::Job;
 use progress::Bars;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
@@ -61,6 +63,7 @@ pub struct Reporter {
     format: Format,
     level: Level,
     bars: Option<Mutex<Bars>>,
+    job: Job,
     /// Every line, where somebody will make a page of them.
     kept: OnceLock<Mutex<Vec<Value>>>,
 }
@@ -72,7 +75,7 @@ impl Reporter {
         let terminal = std::io::stderr().is_terminal();
         let format = wish.unwrap_or(if terminal { Format::Human } else { Format::Plain });
         let bars = (format == Format::Human && terminal && level > Level::Quiet).then(|| Mutex::new(Bars::new()));
-        Self { format, level, bars, kept: OnceLock::new() }
+        Self { format, level, bars, job: Job::of_environment(), kept: OnceLock::new() }
     }
 
     /// Keeps every line from now on.
@@ -115,6 +118,9 @@ impl Reporter {
     pub fn problem(&self, problem: &Problem) {
         if self.format != Format::Json {
             self.pause(|| write_all(&mut std::io::stderr().lock(), &text::problem(problem)));
+            if let Some(annotation) = self.job.annotation(problem) {
+                self.pause(|| write_all(&mut std::io::stderr().lock(), &annotation));
+            }
         }
     }
 
@@ -149,6 +155,9 @@ impl Sink for Reporter {
     fn take(&self, line: Line) {
         if let (Some(kept), Ok(value)) = (self.kept.get(), serde_json::to_value(&line)) {
             kept.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+        }
+        if let Event::Summary(summary) = &line.event {
+            self.job.sum_up(summary);
         }
         if self.format == Format::Json {
             return self.json(&line);

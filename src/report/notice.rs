@@ -44,11 +44,12 @@ impl Notice {
             value.map_or_else(|| "?".to_owned(), |value| format!("{}", (value * 1000.0).round() / 1000.0))
         };
         let text = format!(
-            "{}: {}, but {} against {}. {}",
+            "{}: {}, but {} against {}{}. {}",
             finding.name(),
             finding.invariant.formula,
             show(reading.left.value()),
             show(reading.right.value()),
+            reading.cost.as_ref().map_or_else(String::new, |cost| format!(": {cost}")),
             finding.invariant.why
         );
         let level = if finding.fails_check() { Level::Error } else { Level::Warning };

@@ -102,6 +102,9 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/gateway.md",
         "docs/security.md",
         "docs/sleep.md",
+        "docs/kubernetes.md",
+        "docs/tenants.md",
+        "docs/sleep-story.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {

@@ -14,6 +14,7 @@ mod fuzz;
 mod gateway;
 mod haproxy;
 mod interleavings;
+mod kubernetes;
 mod lab;
 mod measure;
 mod nodes;

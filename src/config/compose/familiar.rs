@@ -2,7 +2,7 @@
 //! refuses the whole file for a slip such as `stop_grace_perod`.
 
 use super::files::ComposeFiles;
-use super::yaml::Entry;
+use crate::config::yaml::Entry;
 
 /// Of the file (compose file reference).
 const TOP: [&str; 9] =

@@ -3,8 +3,8 @@
 //! Pure but for whoever gives the files. What it cannot follow it says; it never guesses. The rules are those of the compose file
 //! reference ("include", "extends", "Merge"), held to Compose by `tests/it/compose.rs`.
 
-use super::yaml::{self, Entry, Node, Value};
 use crate::config::problem::{Place, Problem, Source};
+use crate::config::yaml::{self, Entry, Node, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct Doc {
 impl Doc {
     fn read(source: Arc<Source>) -> Self {
         let (root, odd) = match yaml::read(&source) {
-            Err(problem) => (Err(problem), None),
+            Err(problem) => (Err(Box::new(problem.hint("Compose refuses this file"))), None),
             Ok(all) if all.len() > 1 => (Ok(all[0].clone()), Some(format!("{} has several documents", source.name))),
             Ok(all) => match all.into_iter().next() {
                 Some(root) => (Ok(root), None),

@@ -11,7 +11,6 @@ mod lint;
 mod mounts;
 mod numbers;
 mod vars;
-mod yaml;
 
 #[cfg(test)]
 mod tests;

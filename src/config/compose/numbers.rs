@@ -250,7 +250,7 @@ impl Reader<'_> {
         };
         let name = path.join(".");
         match &node.value {
-            super::yaml::Value::Scalar { text, plain } if !node.is_null() => {
+            crate::config::yaml::Value::Scalar { text, plain } if !node.is_null() => {
                 let put = vars::put_in(text, self.given)?;
                 let plain = *plain && put == *text;
                 Ok(Some(Scalar { text: put, plain }))

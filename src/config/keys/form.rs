@@ -3,7 +3,7 @@
 //! It may know no key; the pattern may be laxer than the check, never stricter.
 
 use crate::config::url::Url;
-use crate::fleet::model::{HostName, Network, RuntimeSocket};
+use crate::fleet::model::{HostName, Network, RuntimeSocket, Version, WorkloadKind};
 use std::net::{Ipv6Addr, SocketAddr};
 
 /// How a text must look.
@@ -51,6 +51,14 @@ pub(in crate::config) enum Form {
     Network,
     /// The URL of a server, without a path.
     Backend,
+    /// The name of a Kubernetes object that is also part of a host's name.
+    Label,
+    /// What Kubernetes scales: `deployment/NAME`.
+    Workload,
+    /// The same with its namespace: `tenant-example/deployment/NAME`.
+    ClusterWorkload,
+    /// Numbers with dots between them.
+    Version,
 }
 
 impl Form {
@@ -78,6 +86,10 @@ impl Form {
             Self::Network => "a network or an address",
             Self::Backend => "the http:// or https:// URL of a server",
             Self::Target => "a target: ID or ID:PORT",
+            Self::Label => "the name of a Kubernetes object",
+            Self::Workload => "a workload: deployment/NAME or statefulset/NAME",
+            Self::ClusterWorkload => "a workload with its namespace: NAMESPACE/deployment/NAME",
+            Self::Version => "a version",
         }
     }
 
@@ -101,6 +113,10 @@ impl Form {
             Self::Bind => r"^\S+:[0-9]+$",
             Self::Network => r"^[0-9A-Fa-f:.]+(/[0-9]+)?$",
             Self::Backend => r"^https?://[^\s/?#]+/?$",
+            Self::Label => "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+            Self::Workload => "^[a-z]+/[a-z0-9.-]+$",
+            Self::ClusterWorkload => "^[a-z0-9-]+/[a-z]+/[a-z0-9.-]+$",
+            Self::Version => r"^[0-9]+(\.[0-9]+){1,2}$",
         }
     }
 
@@ -165,8 +181,32 @@ impl Form {
                 Ok(url) => fault_if(url.path != "/", "it has a path: requests bring their own"),
                 Err(fault) => Some(fault),
             },
+            Self::Label => label_fault(text),
+            Self::Workload => workload_fault(text),
+            Self::ClusterWorkload => match text.split_once('/') {
+                Some((namespace, workload)) => label_fault(namespace).or_else(|| workload_fault(workload)),
+                None => Some("write it as `tenant-example/deployment/app-backend`".to_owned()),
+            },
+            Self::Version => fault_if(Version::parse(text).is_none(), "write it as `1.37` or `2.11.7`"),
         }
     }
+}
+
+/// RFC 1123, as Kubernetes wants the names of namespaces and Services.
+fn label_fault(text: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let fine = text.len() <= 63 && text.chars().all(plain) && !text.starts_with('-') && !text.ends_with('-');
+    fault_if(!fine, "small letters, digits and `-`, at most 63, with a letter or digit at both ends")
+}
+
+fn workload_fault(text: &str) -> Option<String> {
+    let Some((kind, name)) = text.split_once('/') else {
+        return Some("write it as `deployment/app-backend`".to_owned());
+    };
+    if WorkloadKind::parse(kind).is_none() {
+        return Some(format!("`{kind}` is no kind that can sleep: `deployment` or `statefulset`"));
+    }
+    label_fault(name)
 }
 
 fn fault_if(wrong: bool, fault: &str) -> Option<String> {

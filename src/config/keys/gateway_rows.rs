@@ -18,6 +18,7 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
     key("gateway", "listen_tls", BINDS, Optional, "\"0.0.0.0:8443\"", "Where they are spoken over TLS."),
     key("gateway", "certificate", Kind::Tables("gateway.certificate"), Optional, "[{ cert = \"/etc/handover/cert.pem\", key = \"/etc/handover/key.pem\" }]", "What is shown there: the first that is valid for the name asked for, else the first."),
     key("gateway", "metrics", Kind::Text(Form::Bind), Default("\"127.0.0.1:9180\""), "\"127.0.0.1:9180\"", "Where `/metrics` is answered; for nobody but this machine unless told otherwise."),
+    key("gateway", "external_metrics", Kind::Table("gateway.external_metrics"), Optional, "{ listen = \"0.0.0.0:6443\", cert = \"/c\", key = \"/k\", client_ca = \"/a\" }", "Serves `external.metrics.k8s.io`: the HPA of a cluster reads here whose backend is wanted ([kubernetes.md](kubernetes.md))."),
     key("gateway", "trusted_proxies", NETWORKS, Default("[]"), "[\"10.0.0.0/16\"]", "Only through these is a client's address read from `X-Forwarded-For`, and only theirs are such headers passed on."),
     key("gateway", "held", count(1, 1_000_000, "requests"), Default("20000"), "20000", "How many requests wait at a time, in all; the next one is answered 503 at once."),
     key("gateway", "connections", count(16, 1_000_000, "connections"), Default("40000"), "40000", "How many connections of clients are kept; beyond that the idle and the slowest to begin go first. The limit of open files is raised as far as it can be, and where it allows fewer, fewer are kept."),
@@ -37,6 +38,12 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
     key("gateway", "health", Kind::Tables("gateway.health"), Optional, "[{ path = \"/health\", group = \"mythex-api\" }]", "The balancer's health checks, which the gateway answers itself, whatever host they name."),
     key("gateway", "probe", Kind::Tables("gateway.probe"), Optional, "[{ user_agent = \"blackbox-exporter\" }]", "How monitoring is recognised, which the gateway answers itself with what it knows of the host."),
 
+    key("gateway.external_metrics", "listen", Kind::Text(Form::Bind), Required, "\"0.0.0.0:6443\"", "Where the API server of the cluster asks, over TLS."),
+    key("gateway.external_metrics", "cert", FILE, Required, "\"/etc/handover/tls/tls.crt\"", "What it is shown: the chain as PEM."),
+    key("gateway.external_metrics", "key", FILE, Required, "\"/etc/handover/tls/tls.key\"", "Its key as PEM."),
+    key("gateway.external_metrics", "client_ca", FILE, Required, "\"/etc/handover/front-proxy-ca.crt\"", "Whose certificate it must show: the cluster's `requestheader-client-ca-file`. Nobody else is answered."),
+    key("gateway.external_metrics", "latch", SOME_TIME, Default("\"30s\""), "\"30s\"", "For how long a request that is over is still shown, so that the HPA sees it; longer than its period."),
+
     key("gateway.certificate", "cert", FILE, Required, "\"/etc/handover/cert.pem\"", "The chain as PEM, the server's own certificate first."),
     key("gateway.certificate", "key", FILE, Required, "\"/etc/handover/key.pem\"", "Its key as PEM."),
 
@@ -55,6 +62,7 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
     key("gateway.host", "reuse", Kind::Duration { min: 0, max: HOUR }, Default("\"4s\""), "\"4s\"", "For how long an idle connection to it is used again; shorter than the backend's own keep-alive."),
     key("gateway.host", "waiting_page", FILE, Optional, "\"/etc/handover/waiting.html\"", "An HTML file that a browser's page load is shown at once, with 503 and a reload, while the backend is absent; anything else waits."),
     key("gateway.host", "sleep", Kind::Table("gateway.host.sleep"), Optional, "{ services = [\"cms\"], after = \"30m\" }", "How its backend sleeps: off while nobody needs it, and started by the first request ([sleep.md](sleep.md)); without it, it never does."),
+    key("gateway.host", "workload", Kind::Text(Form::ClusterWorkload), Optional, "\"tenant-example/deployment/app-backend\"", "In a cluster: what is scaled from zero to one when a request waits for it; its HPA reads `gateway.external_metrics` ([kubernetes.md](kubernetes.md))."),
     key("gateway.host", "class", Kind::Tables("gateway.host.class"), Optional, "[{ user_agent = \"mcp\", hold = \"25s\" }]", "Clients that wait shorter or longer; the first that fits counts."),
 
     key("gateway.host.class", "path", TEXT, Optional, "\"/mcp*\"", "The path, without its query; with a `*` at the end everything below."),

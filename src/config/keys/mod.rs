@@ -6,10 +6,12 @@ mod fleet_rows;
 mod form;
 mod gateway_rows;
 mod rows;
+mod tenant_rows;
 
 pub(super) use form::{Form, port_of, split_target};
 use gateway_rows::GATEWAY_ROWS;
 use rows::{FLEET_ROWS, ROWS};
+use tenant_rows::TENANT_ROWS;
 
 /// One key.
 #[derive(Debug, Clone, Copy)]
@@ -130,14 +132,19 @@ pub(super) fn quoted(words: &[&str]) -> String {
     }
 }
 
-/// Every key, tables in the order in which the reference shows them.
+/// Every key of deploy.toml, tables in the order in which the reference shows them.
 pub(super) fn all() -> impl Iterator<Item = &'static Key> {
     ROWS.iter().chain(FLEET_ROWS).chain(GATEWAY_ROWS)
 }
 
+/// Every key of the tenants' files.
+pub(super) fn of_tenants() -> impl Iterator<Item = &'static Key> {
+    TENANT_ROWS.iter()
+}
+
 /// The keys of one table.
 pub(super) fn of_table(table: &str) -> impl Iterator<Item = &'static Key> {
-    all().filter(move |key| key.table == table)
+    all().chain(of_tenants()).filter(move |key| key.table == table)
 }
 
 /// One key.

@@ -130,3 +130,36 @@ fn what_sleeps_is_found_where_deploys_put_it() {
     let strange = gateway(&format!("{SHORT}{}", sleeps.replace("\"w\"", "\"cms\""))).expect_err("not deployed");
     assert!(strange.iter().any(|line| line.contains("no service `cms` in deploy.toml")), "{strange:?}");
 }
+
+#[test]
+fn a_workload_of_a_cluster_needs_who_shows_it_to_its_hpa_and_sleeps_one_way() {
+    let workload = "workload = \"tenant-example/deployment/app-backend\"\n";
+    let external =
+        "[gateway.external_metrics]\nlisten = \"0.0.0.0:6443\"\ncert = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n";
+    let with = |more: &str, host: &str| {
+        format!(
+            "[gateway]\nlisten = \"0.0.0.0:8000\"\n{more}[[gateway.host]]\nname = \"a\"\nbackend = \"http://b\"\n{host}"
+        )
+    };
+    let spec = gateway(&with(external, workload)).unwrap_or_else(|wrong| panic!("{wrong:?}"));
+    assert_eq!(
+        spec.hosts[0].workload.as_ref().map(ToString::to_string).as_deref(),
+        Some("tenant-example/deployment/app-backend")
+    );
+    assert_eq!(spec.external_metrics.map(|one| one.latch), Some(s(30)));
+    for (more, host, expected) in [
+        ("", workload.to_owned(), "needs `gateway.external_metrics`"),
+        (external, workload.replace("tenant-example/", ""), "gateway.host.workload"),
+        (external, workload.replace("deployment", "daemonset"), "is no kind that can sleep"),
+        (
+            external,
+            format!("{workload}sleep = {{ services = [\"w\"], after = \"30m\" }}\n"),
+            "by `sleep` on a server or by `workload`",
+        ),
+    ] {
+        let wrong = gateway(&with(more, &host)).expect_err(&host);
+        assert!(wrong.iter().any(|one| one.contains(expected)), "{host}: {wrong:?}");
+    }
+    let twice = gateway(&with(&external.replace("6443", "8000"), "")).expect_err("one address");
+    assert!(twice[0].contains("two listeners"), "{twice:?}");
+}

@@ -83,6 +83,11 @@ listen_tls = \"0.0.0.0:8443\"
 [[gateway.certificate]]
 cert = \"/c\"
 key = \"/k\"
+[gateway.external_metrics]
+listen = \"0.0.0.0:6443\"
+cert = \"/c\"
+key = \"/k\"
+client_ca = \"/a\"
 [[gateway.host]]
 name = \"a\"
 backend = \"http://b\"

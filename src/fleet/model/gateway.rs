@@ -2,7 +2,9 @@
 //! name and a network.
 
 use super::sleep::{SleepPlace, SleepSpec};
+use super::tenant::ClusterWorkload;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -18,6 +20,8 @@ pub struct GatewaySpec {
     pub certificates: Vec<CertificateFiles>,
     /// Where `/metrics` is answered.
     pub metrics: SocketAddr,
+    /// Where the HPA of a cluster reads.
+    pub external_metrics: Option<ExternalMetrics>,
     /// Through whom alone a client's address is read from a header.
     pub trusted_proxies: Vec<Network>,
     /// How many requests are held in all.
@@ -54,6 +58,19 @@ pub struct GatewaySpec {
     pub health: Vec<HealthPath>,
     /// How monitoring is recognised.
     pub probes: Vec<Traits>,
+}
+
+/// `[gateway.external_metrics]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalMetrics {
+    /// Where it is asked, over TLS.
+    pub listen: SocketAddr,
+    /// What is shown there.
+    pub certificate: CertificateFiles,
+    /// Whose certificate must be shown to it.
+    pub client_ca: String,
+    /// For how long a request that is over is shown.
+    pub latch: Duration,
 }
 
 /// `[[gateway.certificate]]`: two PEM files.
@@ -98,6 +115,8 @@ pub struct HostSpec {
     pub classes: Vec<ClientClass>,
     /// How it sleeps, if it may.
     pub sleep: Option<SleepSpec>,
+    /// What is woken in a cluster.
+    pub workload: Option<ClusterWorkload>,
 }
 
 /// Where a backend listens and what it speaks.
@@ -210,6 +229,22 @@ impl HostName {
     }
 }
 
+impl HostName {
+    /// The value of a label that Kubernetes takes in a selector: the name as it is, or a digest of it where it is longer than 63 letters or has
+    /// others than `[a-z0-9.-]` in it.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        let text = &self.0;
+        if text.len() <= 63 && text.chars().all(plain) && ends(text.chars().next()) && ends(text.chars().last()) {
+            return text.clone();
+        }
+        let digest: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("host-{digest}")
+    }
+}
+
 /// RFC 3986 lets the port be empty.
 fn check_port(port: &str) -> Result<(), NoHost> {
     let fine = port.bytes().all(|b| b.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok());
@@ -282,6 +317,12 @@ impl Network {
     }
 }
 
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
 fn bits_of(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u32::from(address).into(),
@@ -295,6 +336,18 @@ mod tests {
 
     fn host(text: &str) -> Option<String> {
         HostName::parse(text).ok().map(|host| host.0)
+    }
+
+    #[test]
+    fn a_host_that_kubernetes_takes_stays_and_any_other_becomes_a_digest() {
+        let of = |text: &str| HostName::parse(text).expect("a host").label();
+        assert_eq!(of("CMS.example.org:8443"), "cms.example.org");
+        assert_eq!(of("b\u{fc}cher.example"), "xn--bcher-kva.example");
+        for text in ["[2001:db8::1]", "_x.example", &format!("{}.{}.org", "a".repeat(40), "b".repeat(40))] {
+            let label = of(text);
+            assert!(label.starts_with("host-") && label.len() <= 63, "{text}: {label}");
+        }
+        assert_ne!(of("_x.example"), of("_y.example"));
     }
 
     #[test]

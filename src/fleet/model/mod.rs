@@ -6,11 +6,13 @@ mod ids;
 mod observed;
 mod sleep;
 mod spec;
+mod tenant;
 mod watched;
 
 pub use duration::{DurationError, parse_duration, show_duration};
 pub use gateway::{
-    Backend, CertificateFiles, ClientClass, GatewaySpec, HealthPath, HostName, HostSpec, Network, NoHost, Traits,
+    Backend, CertificateFiles, ClientClass, ExternalMetrics, GatewaySpec, HealthPath, HostName, HostSpec, Network,
+    NoHost, Traits,
 };
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
@@ -22,5 +24,9 @@ pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
     HealthSettings, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
     RuntimeSocket, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
+};
+pub use tenant::{
+    AdapterSpec, AlarmSpec, ClientSpec, ClusterSpec, ClusterWorkload, EdgeSpec, Mode, Never, ProbeSpec, PrometheusSpec,
+    Shared, Tenant, Tenants, Version, WakerSpec, Workload, WorkloadKind,
 };
 pub use watched::{LastHeal, WatchdogState, Watched};

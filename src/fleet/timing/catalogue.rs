@@ -2,6 +2,10 @@
 
 mod nodes;
 mod sleep;
+mod tenants;
+
+pub(super) use tenants::OfWake;
+pub use tenants::TENANTS;
 
 use super::basis::{Basis, Side};
 use super::invariants::{Invariant, Reading, Severity, Unit, count, time};
@@ -619,7 +623,7 @@ fn zones(basis: &Basis<'_>, group: &Group) -> usize {
 
 fn reading(left: Side, right: Side, sources: &[&str]) -> Reading {
     let sources = sources.iter().map(|source| (*source).to_owned()).collect();
-    Reading { subject: String::new(), left, right, unit: Unit::Seconds, equal: true, sources }
+    Reading { subject: String::new(), left, right, unit: Unit::Seconds, equal: true, sources, cost: None }
 }
 
 fn in_health(group: &Group, key: &str) -> String {

@@ -2,6 +2,7 @@
 //! why it matters. `docs/timing.md` is written from this file.
 
 use super::basis::{Basis, Side};
+use super::wake::Wake;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -18,9 +19,12 @@ pub enum Severity {
     Error,
 }
 
-/// One relation.
+/// Reads a relation off a fleet.
+pub(super) type OfFleet = fn(&Basis<'_>) -> Vec<Reading>;
+
+/// One relation, and how it is read: off a fleet, or off whatever else it is about.
 #[derive(Clone, Copy)]
-pub struct Invariant {
+pub struct Invariant<R = OfFleet> {
     /// Its name, and the anchor of its section in `docs/timing.md`.
     pub id: &'static str,
     /// The relation, as one writes it.
@@ -29,11 +33,31 @@ pub struct Invariant {
     pub severity: Severity,
     /// Why it must hold, in one sentence.
     pub why: &'static str,
-    /// Reads it off a fleet: once for each thing that it is about.
-    pub(super) read: fn(&Basis<'_>) -> Vec<Reading>,
+    /// Reads it: once for each thing that it is about.
+    pub(super) read: R,
 }
 
-impl fmt::Debug for Invariant {
+impl<R> Invariant<R> {
+    pub(super) fn relation(&self) -> Relation {
+        let Self { id, formula, severity, why, .. } = *self;
+        Relation { id, formula, severity, why }
+    }
+}
+
+/// What is said of a relation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relation {
+    /// Its name, and the anchor of its section in `docs/timing.md`.
+    pub id: &'static str,
+    /// The relation, as one writes it.
+    pub formula: &'static str,
+    /// What it means when it does not hold.
+    pub severity: Severity,
+    /// Why it must hold, in one sentence.
+    pub why: &'static str,
+}
+
+impl<R> fmt::Debug for Invariant<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id)
     }
@@ -47,6 +71,12 @@ pub enum Unit {
     Seconds,
     /// Targets.
     Targets,
+    /// Pods.
+    Pods,
+    /// Requests.
+    Requests,
+    /// Requests a second.
+    PerSecond,
     /// Anything else that is counted: requests, connections, health checks.
     Count,
 }
@@ -66,6 +96,8 @@ pub struct Reading {
     pub equal: bool,
     /// The numbers that it is made of, by key.
     pub sources: Vec<String>,
+    /// What it costs that it does not hold, with its figures, where that is more than the relation's own sentence says.
+    pub cost: Option<String>,
 }
 
 impl Reading {
@@ -93,7 +125,7 @@ impl Reading {
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// Which relation.
-    pub invariant: &'static Invariant,
+    pub invariant: Relation,
     /// What was read.
     pub reading: Reading,
 }
@@ -131,19 +163,29 @@ impl Finding {
 #[must_use]
 pub fn findings(basis: &Basis<'_>) -> Vec<Finding> {
     let read = |invariant: &'static Invariant| {
-        (invariant.read)(basis).into_iter().map(move |reading| Finding { invariant, reading })
+        (invariant.read)(basis).into_iter().map(|reading| Finding { invariant: invariant.relation(), reading })
     };
-    super::catalogue::INVARIANTS.iter().filter(|invariant| enabled(invariant)).flat_map(read).collect()
+    super::catalogue::INVARIANTS.iter().filter(|invariant| enabled(invariant.id)).flat_map(read).collect()
+}
+
+/// Every relation of a wake, read off one.
+#[must_use]
+pub fn of_wake(wake: &Wake) -> Vec<Finding> {
+    let read = |invariant: &'static Invariant<_>| {
+        let read: super::catalogue::OfWake = invariant.read;
+        read(wake).into_iter().map(|reading| Finding { invariant: invariant.relation(), reading })
+    };
+    super::catalogue::TENANTS.iter().flat_map(read).collect()
 }
 
 #[cfg(not(any(test, feature = "without-invariant")))]
-fn enabled(_: &Invariant) -> bool {
+fn enabled(_: &str) -> bool {
     true
 }
 
 #[cfg(any(test, feature = "without-invariant"))]
-fn enabled(invariant: &Invariant) -> bool {
-    WITHOUT.with_borrow(|without| without.as_deref() != Some(invariant.id))
+fn enabled(id: &str) -> bool {
+    WITHOUT.with_borrow(|without| without.as_deref() != Some(id))
 }
 
 #[cfg(any(test, feature = "without-invariant"))]

@@ -9,15 +9,17 @@ mod catalogue;
 mod invariants;
 mod live;
 mod page;
+mod wake;
 
 pub use amount::Amount;
 pub use basis::{Basis, ComposeService, Side};
 pub use catalogue::INVARIANTS;
 #[cfg(any(test, feature = "without-invariant"))]
 pub use invariants::WITHOUT;
-pub use invariants::{Finding, Invariant, Reading, Severity, Unit, findings};
+pub use invariants::{Finding, Invariant, Reading, Relation, Severity, Unit, findings, of_wake};
 pub use live::{Difference, Live, live};
 pub use page::page;
+pub use wake::{Part, START, Scaler, Scraped, Told, Waiter, Wake};
 
 use super::model::HealthSettings;
 use std::time::Duration;

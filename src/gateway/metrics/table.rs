@@ -4,7 +4,7 @@
 pub(super) type Row = (&'static str, &'static str, &'static str, &'static str);
 
 /// Every metric there is; `docs/gateway.md` shows this table.
-pub(super) const TABLE: [Row; 20] = [
+pub(super) const TABLE: [Row; 21] = [
     (
         "handover_gateway_in_flight",
         "gauge",
@@ -29,6 +29,12 @@ pub(super) const TABLE: [Row; 20] = [
         "From a request's head until its answer was out, waiting included.",
     ),
     ("handover_gateway_held_seconds", "histogram", "host", "How long requests waited that did wait."),
+    (
+        "handover_gateway_scaled_total",
+        "counter",
+        "host, result",
+        "Wakes of a workload through its scale, and calls of the cluster's API that failed.",
+    ),
     ("handover_gateway_sleep_state", "gauge", "host, state", "1 for how a backend that may sleep stands."),
     (
         "handover_gateway_wake_wanted",

@@ -93,7 +93,7 @@ pub fn took(fleet: &Fleet, seed: u64) -> io::Result<(f64, f64)> {
     runtime.block_on(async {
         let world = world::World::new(fleet, seed, None).await;
         world.with(|inner| inner.model.set_api_lag(LAG));
-        let deployed = play::first(&world, play::order(&world, "sim-1", None), &[]).await;
+        let deployed = Box::pin(play::first(&world, play::order(&world, "sim-1", None), &[])).await;
         let ending = deployed.and_then(|deployed| deployed.ending.ok()).filter(|ending| ending.problem.is_none());
         let ending = ending.ok_or_else(|| io::Error::other(format!("the deploy of seed {seed} did not succeed")))?;
         Ok((ending.seconds, ending.floor.seconds()))

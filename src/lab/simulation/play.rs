@@ -60,7 +60,7 @@ pub(super) async fn play(fleet: &Fleet, seed: u64, without: Option<Protection>) 
         inner.faults.clone_from(&faults);
         inner.began = world.clock.now();
     });
-    let deployed = first(&world, order(&world, "sim-1", without), &faults).await;
+    let deployed = Box::pin(first(&world, order(&world, "sim-1", without), &faults)).await;
     quiet(&world, &faults).await;
     let now = world.clock.now();
     world.with(|inner| inner.judge_quiet(deployed.as_ref(), now));

@@ -67,6 +67,7 @@ impl Run {
                     run.lane(&text(line, "server")).nodes.push((at, told));
                 }
                 "server_done" => {
+                    run.end = run.end.max(at);
                     let outcome = text(line, "outcome");
                     run.lane(&text(line, "server")).outcome = Some(outcome);
                 }
@@ -131,7 +132,7 @@ impl Run {
     fn span(&mut self) {
         let bars = || self.lanes.iter().flat_map(|lane| &lane.bars);
         let moments = bars().flat_map(|bar| [bar.from, bar.to]).chain(self.seconds.iter().map(|(at, _)| *at));
-        let (began, end) = moments.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
+        let (began, end) = moments.fold((f64::MAX, self.end), |(least, most), at| (least.min(at), most.max(at)));
         (self.began, self.end) = if began < end { (began, end) } else { (0.0, 1.0) };
         let end = self.end;
         for bar in self.lanes.iter_mut().flat_map(|lane| &mut lane.bars).filter(|bar| bar.state == "open") {

@@ -3,8 +3,8 @@
 use super::Cx;
 use crate::config::compose::files::{Doc, Layer};
 use crate::config::compose::vars::{self, Word};
-use crate::config::compose::yaml::{Node, Value};
 use crate::config::problem::{Place, Source};
+use crate::config::yaml::{Node, Value};
 use crate::fleet::release::FROM_THE_SERVER;
 use std::collections::HashSet;
 use std::sync::Arc;

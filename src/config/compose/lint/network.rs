@@ -3,8 +3,8 @@
 use super::Cx;
 use crate::config::compose::files::Service;
 use crate::config::compose::vars;
-use crate::config::compose::yaml::Node;
 use crate::config::problem::Place;
+use crate::config::yaml::Node;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 

@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::config::compose::files::{Found, Service};
-use crate::config::compose::yaml::Value;
+use crate::config::yaml::Value;
 use crate::fleet::model::Known;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! The relations of drains that are proved node by node.
 
 use super::super::basis::{Basis, Side};
-use super::super::invariants::{Invariant, Reading, Severity, time};
+use super::super::invariants::{Invariant, Reading, Severity, Unit, time};
 use super::{groups, in_health, reading, targets};
 use crate::fleet::nodes::{ENOUGH, window};
 
@@ -18,7 +18,8 @@ pub(super) const TRAFFIC_TELLS: Invariant = Invariant {
         let one = groups(basis, |group| {
             let each = u32::try_from(targets(basis, group).max(1)).unwrap_or(u32::MAX);
             let sent = rate * group.health.settings.interval.as_secs_f64() / f64::from(each);
-            reading(Side::Known(ENOUGH), Side::Known(sent), &["measure.rate", &in_health(group, "interval")])
+            let keys = ["measure.rate", &in_health(group, "interval")];
+            Reading { unit: Unit::Requests, ..reading(Side::Known(ENOUGH), Side::Known(sent), &keys) }
         });
         one.collect()
     },

@@ -1,7 +1,7 @@
-//! `handover sleep`: how backends that may sleep stand, waking them, putting them to sleep, and whether it pays.
+//! `handover sleep status|wake|now|report` on a server: how its backends that may sleep stand, waking them, putting them to sleep, and whether it pays.
 
-use super::args::{Global, SleepAction, SleepArgs};
-use super::finish;
+use super::super::args::{Global, SleepAction};
+use super::super::finish;
 use crate::config::load_gateway;
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::{GatewaySpec, HostName, SleepPlace, show_duration};
@@ -21,16 +21,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 type Ended = Result<(Value, String), Problem>;
 
-pub(super) async fn run(global: &Global, args: &SleepArgs, reporter: &Reporter) -> u8 {
+pub(super) async fn run(global: &Global, action: &SleepAction, reporter: &Reporter) -> u8 {
     let ended = match read(global) {
         Err(problem) => Err(problem),
-        Ok((spec, place)) => match &args.action {
+        Ok((spec, place)) => match action {
             SleepAction::Status { host } => status(&place, host.as_deref()),
             SleepAction::Wake { host } => wake(&spec, &place, host).await,
             SleepAction::Now { host } => now(&spec, &place, host).await,
             SleepAction::Report { host, within, days } => {
                 return report(reporter, &spec, &place, host.as_deref(), *within, *days);
             }
+            SleepAction::Check(_) | SleepAction::Render(_) => return Exit::Usage.into(),
         },
     };
     match ended {

@@ -1,6 +1,6 @@
 //! A YAML text as a tree in which every key and value has its place, anchors and merge keys followed.
 //!
-//! It may know nothing of Compose. An alias shares the node it stands for and never copies it, and everything is bounded, so that no
+//! It may know nothing of what the text is about. An alias shares the node it stands for and never copies it, and everything is bounded, so that no
 //! text costs more than its own length: not one that nests, nor one whose aliases would unfold to more than memory holds.
 
 use crate::config::problem::{Place, Problem, Source};
@@ -19,9 +19,11 @@ const MERGED: usize = 200_000;
 
 /// A value and where it stands.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) value: Value,
-    pub(super) span: Range<usize>,
+pub struct Node {
+    /// What it holds.
+    pub value: Value,
+    /// Its bytes.
+    pub span: Range<usize>,
     /// `!reset`, `!override` and other tags that are not YAML's own.
     pub(super) tagged: bool,
     /// `!reset` alone.
@@ -32,9 +34,14 @@ pub(super) struct Node {
 
 /// What a node holds.
 #[derive(Debug)]
-pub(super) enum Value {
+pub enum Value {
     /// A text; `plain` where it was written without quotes, so that it may mean a number or nothing.
-    Scalar { text: String, plain: bool },
+    Scalar {
+        /// As it stands there, quotes taken off.
+        text: String,
+        /// Whether it had none.
+        plain: bool,
+    },
     /// A list.
     List(Vec<Arc<Node>>),
     /// A mapping: its own keys first, then what merge keys brought.
@@ -43,53 +50,73 @@ pub(super) enum Value {
 
 /// A key and its value.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_span: Range<usize>,
-    pub(super) node: Arc<Node>,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Its bytes.
+    pub key_span: Range<usize>,
+    /// The value.
+    pub node: Arc<Node>,
 }
 
 impl Node {
-    pub(super) fn entries(&self) -> &[Entry] {
+    /// What a mapping holds; nothing where it is none.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
         match &self.value {
             Value::Map(entries) => entries,
             _ => &[],
         }
     }
 
-    pub(super) fn items(&self) -> &[Arc<Self>] {
+    /// What a list holds; nothing where it is none.
+    #[must_use]
+    pub fn items(&self) -> &[Arc<Self>] {
         match &self.value {
             Value::List(items) => items,
             _ => &[],
         }
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+    /// A key of a mapping, with its value.
+    #[must_use]
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Arc<Self>> {
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Arc<Self>> {
         self.entry(key).map(|entry| &entry.node)
     }
 
-    pub(super) fn text(&self) -> Option<&str> {
+    /// The text of a scalar.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn is_null(&self) -> bool {
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    pub(super) fn is_map(&self) -> bool {
+    /// Whether it is a mapping.
+    #[must_use]
+    pub fn is_map(&self) -> bool {
         matches!(self.value, Value::Map(_))
     }
 }
 
 /// Reads every document of a text.
-pub(super) fn read(source: &Arc<Source>) -> Result<Vec<Arc<Node>>, Box<Problem>> {
+///
+/// # Errors
+/// The first thing that is no YAML, or that nobody would read.
+pub fn read(source: &Arc<Source>) -> Result<Vec<Arc<Node>>, Box<Problem>> {
     if source.text.len() > LONGEST {
         let text = format!("{} is longer than {} MiB", source.name, LONGEST / 1024 / 1024);
         return Err(Box::new(Problem::new(&Place::new(source, 0..0), text)));
@@ -150,7 +177,7 @@ impl Reader<'_> {
     }
 
     fn problem(&self, span: Range<usize>, text: String) -> Box<Problem> {
-        Box::new(Problem::new(&Place::new(self.source, span), text).hint("Compose refuses this file"))
+        Box::new(Problem::new(&Place::new(self.source, span), text))
     }
 
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Box<Problem>> {
