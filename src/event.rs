@@ -345,6 +345,9 @@ pub struct ErrorLine {
     pub server: Option<ServerName>,
     /// In which step.
     pub step: Option<Step>,
+    /// What was printed where it failed, or what to run by hand: line by line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<String>,
 }
 
 /// The terms of the floor, in seconds, summed over batches.

@@ -16,6 +16,7 @@ fn error_line(problem: &Problem) -> ErrorLine {
         hint: problem.hint.clone(),
         server: problem.server.clone(),
         step: problem.step,
+        output: problem.output.clone(),
     }
 }
 

@@ -105,6 +105,7 @@ mod tests {
                 hint: None,
                 server: None,
                 step: None,
+                output: Vec::new(),
             }),
             outcome: "rolled_back".into(),
             release: None,

@@ -272,11 +272,15 @@ class Cases(suite.Base):
 
     def test_15_an_engine_of_another_name_is_refused_with_what_to_do(self):
         unit = self.world.on("web-1", "systemctl", "show", "-P", "FragmentPath", "docker.service")
-        self.world.on("web-1", "sh", "-c", f"mv {unit} {unit}.away && systemctl daemon-reload")
+        # Of an init script systemd would make a unit of that name, whatever the script is called.
+        moved = {unit: "/root/docker.service", "/etc/init.d/docker": "/root/docker.init"}
+        away = " && ".join(f"mv {path} {other}" for path, other in moved.items())
+        again = " && ".join(f"mv {other} {path}" for path, other in moved.items())
+        self.world.on("web-1", "sh", "-c", f"{away} && systemctl daemon-reload")
         try:
             end = self.world.run("install", "--servers", "web-1")
         finally:
-            self.world.on("web-1", "sh", "-c", f"mv {unit}.away {unit} && systemctl daemon-reload")
+            self.world.on("web-1", "sh", "-c", f"{again} && systemctl daemon-reload")
         self.ended(end, 1)
         self.assertIn("systemd knows no docker.service here", end.message)
         self.assertIn("bootstrap --early", json.dumps(end.summary))
