@@ -26,5 +26,5 @@ for page in pages/*.1; do
   [ -z "$said" ] || { echo "$page: $said"; exit 1; }
 done
 [ -z "$("$handover" man | groff -man -Tutf8 -ww -z 2>&1)" ]
-"$handover" --version | grep -Eq '^commit [0-9a-f]{12}$|^commit in development$'
+"$handover" --version | grep -Eq '^commit ([0-9a-f]{12}|unknown|in development)$'
 echo "completions of three shells, $(find pages -name '*.1' | wc -l) man pages"
