@@ -6,6 +6,7 @@
 use crate::fleet::model::{
     Absence, Container, Fleet, GroupName, Holder, Known, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
 };
+use crate::fleet::held::HeldSeen;
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use crate::fleet::verify::Evidence;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -199,7 +200,9 @@ pub enum Request {
     Count,
     /// Read who checks the server's health, node by node, as the gateway counted it.
     Nodes,
-    /// Stop the project's services, each with its own grace period, and remove the containers.
+    /// Ask the gateway what it holds and what is under way behind it.
+    Held,
+    /// Stop the project's services, each with its own grace period, and remove the containers; a gateway that hands over stays.
     Stop,
     /// Bring a staged release up; nothing is pulled, nothing is built.
     Start {
@@ -213,6 +216,11 @@ pub enum Request {
     },
     /// Make a release `current`.
     Switch {
+        /// Which.
+        release: ReleaseId,
+    },
+    /// Let the gateway of this release take the listeners over from the one that runs; nothing where it is that one. Answered like `Start`.
+    HandOver {
         /// Which.
         release: ReleaseId,
     },
@@ -272,9 +280,11 @@ pub enum Reply {
     Count(Option<u64>),
     /// To `Nodes`.
     Nodes(Known<NodesSeen>),
+    /// To `Held`.
+    Holding(Known<HeldSeen>),
     /// To `Stop` and `Sleep`.
     Stopped(Stopped),
-    /// To `Start`: every container of the project afterwards.
+    /// To `Start` and `HandOver`: every container of the project afterwards.
     Started(Vec<Container>),
     /// To `Verify`.
     Verified(Box<Verified>),

@@ -22,7 +22,7 @@ pub use observed::{
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    HealthSettings, HoldBy, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
     RuntimeSocket, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };
 pub use tenant::{

@@ -1,6 +1,6 @@
 //! The numbers that a plan is made with: each group's, and from them each step's expected time and deadline.
 
-use super::{PlannedStep, StartsAs, Step};
+use super::{PlannedStep, StartsAs, Step, held};
 use crate::fleet::model::{Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings, Word};
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
 use crate::fleet::timing;
@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A look at a server over SSH, or a question to the API.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// An API that is throttled or lags gets so long to say one clear word.
 const GUARD_DEADLINE: Duration = Duration::from_secs(60);
 /// Seen on the server within.
-const FLIP_DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const FLIP_DEADLINE: Duration = Duration::from_secs(20);
 /// Beyond the grace periods: the engine's own work.
-const STOP_SLACK: Duration = Duration::from_secs(30);
+pub(super) const STOP_SLACK: Duration = Duration::from_secs(30);
 /// `docker compose up` of images that are there: usual time.
-const START_EXPECTED: Duration = Duration::from_secs(3);
+pub(super) const START_EXPECTED: Duration = Duration::from_secs(3);
 /// The longest that AWS user reports saw a deregistered target take traffic on.
 const DEREGISTER_AT_LEAST: Duration = Duration::from_secs(60);
 
@@ -109,6 +109,9 @@ pub(super) fn steps(
     grace: Duration,
     sleeps: bool,
 ) -> Vec<PlannedStep> {
+    if fleet.drain.by.hold().is_some() {
+        return held::steps(fleet, groups, own_groups, starts_as, grace, sleeps);
+    }
     let drain = &fleet.drain;
     let numbers: Vec<&GroupNumbers> = own_groups.iter().filter_map(|name| groups.get(name)).collect();
     let longest = |of: &dyn Fn(&GroupNumbers) -> Duration| numbers.iter().map(|n| of(n)).max().unwrap_or_default();

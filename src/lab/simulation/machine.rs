@@ -182,6 +182,7 @@ impl Inner {
             asleep: machine.asleep.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: None,
         }
     }
 

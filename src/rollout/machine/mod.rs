@@ -5,6 +5,7 @@
 
 mod cx;
 mod ending;
+mod held;
 mod judge;
 mod nodes;
 mod polls;
