@@ -15,7 +15,7 @@ use crate::server::wire::{Failure, FailureKind};
 use rustix::process::geteuid;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SYSTEMCTL: Duration = Duration::from_secs(60);
@@ -127,7 +127,12 @@ impl Site {
         if !changed.is_empty() {
             done(systemctl(["daemon-reload"]), SYSTEMCTL).await?;
         }
-        for path in [self.layout.installed(), self.layout.watchdog(), self.layout.heartbeat()] {
+        // Metrics that nobody writes any more would be taken for how things stand.
+        let told = Settings::read(&self.layout).ok().and_then(|told| told.fleet.watchdog.textfile);
+        let metrics = told.map(PathBuf::from);
+        for path in
+            [self.layout.installed(), self.layout.watchdog(), self.layout.heartbeat()].into_iter().chain(metrics)
+        {
             if path.exists() {
                 layout::remove(&path).map_err(|error| disk(&path, &error))?;
                 changed.push(format!("{} is gone", path.display()));

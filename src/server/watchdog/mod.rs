@@ -131,14 +131,19 @@ impl Dog {
     async fn turn(&mut self) -> Said {
         let rules = self.site.fleet.watchdog.rules();
         let (mut turn, mut todo) = Turn::begin(rules);
+        let mut kept_from = None;
         let outcome = loop {
+            let intent = turn.intent();
             let saw = self.carry_out(todo).await;
             match saw {
                 Ok(saw) => match turn.step(&mut self.seen.strikes, saw, now()) {
                     Next::Do(next) => todo = next,
                     Next::End(outcome) => break outcome,
                 },
-                Err(failure) => break Outcome::Unknown(failure.to_string()),
+                Err(failure) => {
+                    kept_from = intent.map(|intent| format!("could not {intent}: {}", failure.with_hint()));
+                    break Outcome::Unknown(failure.with_hint());
+                }
             }
         };
         if self.site.is_at_work() {
@@ -146,6 +151,10 @@ impl Dog {
             drop(self.site.free("the watchdog gave up its turn", State::Idle));
         }
         let mut said = self.told(&outcome, turn.verdicts());
+        if let Some(what) = kept_from {
+            // It has looked; what is wanted could not be begun.
+            (said.what, said.loud) = (what, true);
+        }
         self.commands(&outcome, turn.verdicts(), &mut said).await;
         if let Err(error) = self.write_down(&said) {
             said.loud = true;
@@ -226,7 +235,7 @@ impl Dog {
                     Next::Do(next) => todo = next,
                     Next::End(outcome) => return self.told(&outcome, turn.verdicts()),
                 },
-                Err(failure) => return Said::new(WatchdogState::Unknown, true, failure.to_string()),
+                Err(failure) => return Said::new(WatchdogState::Unknown, true, failure.with_hint()),
             }
         }
     }
@@ -323,6 +332,16 @@ mod tests {
         let strikes = dog.seen.strikes.clone();
         let dog = dog.goes_on_as(Dog::new(&layout).expect("settings"));
         assert_eq!(dog.seen.strikes, strikes);
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_cannot_be_taken_is_told_as_what_it_keeps_from() {
+        let (_dir, layout) = server();
+        Record { state: State::Stopped, ..Record::default() }.write(&layout.record()).expect("written");
+        std::fs::create_dir(layout.server_lock_note()).expect("nothing can be put in its place");
+        let said = once(&layout, Mode::Once).await;
+        assert!(said.loud && said.what.starts_with("could not put right what a dead deploy left: "), "{said:?}");
+        assert_eq!(said.word, WatchdogState::Unknown);
     }
 
     #[tokio::test]
