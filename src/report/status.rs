@@ -3,18 +3,14 @@
 use super::table;
 use crate::fleet::model::{
     Absence, ContainerState, Fleet, Holder, Known, Server, ServerFacts, Snapshot, TargetState, TargetView,
-    WatchdogState, Watched, show_duration,
+    WatchdogState, Watched, show_duration, show_moment,
 };
 use crate::fleet::nodes::{NodeSeen, NodesSeen, Told};
 use serde_json::{Map, Value, json};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A watchdog that has not looked for so many intervals does not look any more.
 const MISSED: u32 = 3;
-
-fn moment(epoch: u64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string()
-}
 
 fn ago(then: u64, now: u64) -> String {
     format!("{} ago", show_duration(Duration::from_secs(now.saturating_sub(then))))
@@ -78,6 +74,10 @@ fn release(facts: &ServerFacts) -> String {
 }
 
 fn services(facts: &ServerFacts) -> String {
+    if facts.engine.is_empty() {
+        // It did not answer: what runs is not known.
+        return "unknown".to_owned();
+    }
     let running = facts.containers.iter().filter(|c| c.state == ContainerState::Running).count();
     format!("{running} of {} run", facts.containers.len())
 }
@@ -153,16 +153,22 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
     notes.extend(facts.drift.iter().cloned());
     if let Some(absence @ Absence { reason, since, until, by, .. }) = &facts.absence {
         let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-        let until = until.map_or_else(String::new, |until| format!(", until {}", moment(until)));
+        let until = until.map_or_else(String::new, |until| format!(", until {}", show_moment(until)));
         let overdue = if absence.is_overdue(now) { "; it is overdue: `handover undrain` brings it back" } else { "" };
-        notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", moment(*since)));
+        notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", show_moment(*since)));
+    } else if facts.by_hand {
+        notes.push(
+            "health is made to fail by hand, and nobody wrote down why; `handover drain` does that, `handover undrain` \
+             brings it back, and until then only a deploy does"
+                .to_owned(),
+        );
     } else if facts.drained && facts.lock.is_none() {
         notes.push(format!("health is made to fail, and nobody works here; {}", comes_back(facts)));
     }
     let held = [("server lock", &facts.lock), ("deploy lock", &facts.deploy_lock), ("freeze", &facts.freeze)];
     for (what, holder) in held {
         if let Some(holder) = holder {
-            let since = if holder.since == 0 { "unknown".to_owned() } else { moment(holder.since) };
+            let since = if holder.since == 0 { "unknown".to_owned() } else { show_moment(holder.since) };
             notes.push(format!("{what}: {}: {} (since {since})", holder.who, holder.what));
         }
     }
@@ -223,7 +229,7 @@ fn comes_back(facts: &ServerFacts) -> String {
 fn watched(fleet: &Fleet, seen: &Watched, now: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if stale(fleet, seen, now) {
-        notes.push(format!("the watchdog looked last at {}", moment(seen.at)));
+        notes.push(format!("the watchdog looked last at {}", show_moment(seen.at)));
     } else if !matches!(seen.word, WatchdogState::Fine | WatchdogState::Busy | WatchdogState::Absent) {
         notes.push(format!("watchdog: {}", seen.what));
     }
@@ -283,6 +289,7 @@ fn known(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Map<String, Value> {
         "incoming": facts.incoming,
         "containers": facts.containers,
         "drained": facts.drained,
+        "by_hand": facts.by_hand,
         "absence": facts.absence,
         "lock": facts.lock,
         "deploy_lock": facts.deploy_lock,
@@ -345,6 +352,23 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_under_an_engine_that_does_not_answer_is_unknown() {
+        assert!(shown(|facts| facts.engine.clear()).contains("unknown"));
+        assert!(shown(|_| {}).contains("0 of 0 run"));
+    }
+
+    #[test]
+    fn a_record_with_a_stamp_that_no_calendar_has_is_shown_all_the_same() {
+        let text = shown(|facts| {
+            facts.watchdog = Some(watched(u64::MAX));
+            let absence =
+                json!({"reason": "a new disk", "ends_when_verified": false, "since": u64::MAX, "until": 1_u64 << 40});
+            facts.absence = serde_json::from_value(absence).ok();
+        });
+        assert!(text.contains("until the year 10000 or later: a new disk"), "{text}");
+    }
+
+    #[test]
     fn a_watchdog_that_looks_no_more_is_silent_whatever_it_said_last() {
         let text = shown(|facts| facts.watchdog = Some(watched(100_000 - 181)));
         assert!(text.contains("silent, 3m1s ago") && text.contains("the watchdog looked last at 1970-01-02"), "{text}");
@@ -402,6 +426,7 @@ mod tests {
             (text(None, seen(&["api"], 1)), "the next deploy puts it right"),
             (text(Some("1"), seen(&[], 1)), "nobody works here; the watchdog lets it back once every service passes"),
             (text(Some("1"), seen(&["api"], 1)), "it comes back once api passes; given up: mend it or deploy"),
+            (shown(|facts| (facts.drained, facts.by_hand) = (true, true)), "`handover undrain` brings it back"),
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
