@@ -31,7 +31,7 @@ pub fn status_text(fleet: &Fleet, snapshot: &Snapshot, now: u64) -> String {
                     release(facts),
                     services(facts),
                     targets_word(&targets),
-                    rotation(facts),
+                    rotation(fleet, facts),
                     lock(facts),
                     watchdog_word(fleet, facts, now),
                 ]);
@@ -116,8 +116,14 @@ fn targets_word(targets: &[(String, &TargetView)]) -> String {
     words.join(", ")
 }
 
-fn rotation(facts: &ServerFacts) -> String {
+/// It is to be out, and the file that says so to its health check is gone.
+fn slipped_in(fleet: &Fleet, facts: &ServerFacts) -> bool {
+    facts.absence.is_some() && fleet.drain.by.file().is_some() && !facts.drained && facts.lock.is_none()
+}
+
+fn rotation(fleet: &Fleet, facts: &ServerFacts) -> String {
     match (&facts.absence, facts.drained) {
+        (Some(_), _) if slipped_in(fleet, facts) => "in, and to be out".to_owned(),
         (Some(_), _) => "out on purpose".to_owned(),
         (None, true) => "drained".to_owned(),
         (None, false) => "in".to_owned(),
@@ -135,11 +141,13 @@ fn lock(facts: &ServerFacts) -> String {
 }
 
 fn stale(fleet: &Fleet, seen: &Watched, now: u64) -> bool {
-    now.saturating_sub(seen.at) > (fleet.watchdog.interval * MISSED).as_secs().max(30)
+    // Also what is dated ahead: a clock that was set back since would else let it pass for fresh.
+    now.abs_diff(seen.at) > (fleet.watchdog.interval * MISSED).as_secs().max(30)
 }
 
 fn watchdog_word(fleet: &Fleet, facts: &ServerFacts, now: u64) -> String {
     match (&facts.watchdog, &facts.installed) {
+        (Some(seen), _) if stale(fleet, seen, now) && seen.at > now => "ahead of the clock".to_owned(),
         (Some(seen), _) if stale(fleet, seen, now) => format!("silent, {}", ago(seen.at, now)),
         (Some(seen), _) => seen.word.as_str().replace('_', " "),
         (None, Some(_)) => "has not looked yet".to_owned(),
@@ -156,6 +164,13 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
         let until = until.map_or_else(String::new, |until| format!(", until {}", show_moment(until)));
         let overdue = if absence.is_overdue(now) { "; it is overdue: `handover undrain` brings it back" } else { "" };
         notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", show_moment(*since)));
+        if slipped_in(fleet, facts) {
+            notes.push(
+                "its drain file is gone, so it is in rotation all the same: `handover drain` takes it out again, \
+                 `handover undrain` ends the absence"
+                    .to_owned(),
+            );
+        }
     } else if facts.by_hand {
         notes.push(
             "health is made to fail by hand, and nobody wrote down why; `handover drain` does that, `handover undrain` \
@@ -229,7 +244,8 @@ fn comes_back(facts: &ServerFacts) -> String {
 fn watched(fleet: &Fleet, seen: &Watched, now: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if stale(fleet, seen, now) {
-        notes.push(format!("the watchdog looked last at {}", show_moment(seen.at)));
+        let ahead = if seen.at > now { ", which is yet to come by the clock here" } else { "" };
+        notes.push(format!("the watchdog looked last at {}{ahead}", show_moment(seen.at)));
     } else if !matches!(seen.word, WatchdogState::Fine | WatchdogState::Busy | WatchdogState::Absent) {
         notes.push(format!("watchdog: {}", seen.what));
     }
@@ -352,6 +368,23 @@ mod tests {
     }
 
     #[test]
+    fn who_is_to_be_out_and_is_not_is_not_told_to_be_out() {
+        let absence = json!({"reason": "a new disk", "ends_when_verified": false, "since": 5});
+        let text = |drained| {
+            shown(|facts| {
+                facts.absence = serde_json::from_value(absence.clone()).ok();
+                facts.drained = drained;
+            })
+        };
+        assert!(text(true).contains("out on purpose  ") && !text(true).contains("is gone"), "{}", text(true));
+        assert!(
+            text(false).contains("in, and to be out") && text(false).contains("its drain file is gone"),
+            "{}",
+            text(false)
+        );
+    }
+
+    #[test]
     fn what_runs_under_an_engine_that_does_not_answer_is_unknown() {
         assert!(shown(|facts| facts.engine.clear()).contains("unknown"));
         assert!(shown(|_| {}).contains("0 of 0 run"));
@@ -374,6 +407,8 @@ mod tests {
         assert!(text.contains("silent, 3m1s ago") && text.contains("the watchdog looked last at 1970-01-02"), "{text}");
         let text = shown(|facts| facts.watchdog = Some(watched(100_000 - 60)));
         assert!(text.contains("fine") && !text.contains("silent"), "{text}");
+        let text = shown(|facts| facts.watchdog = Some(watched(100_000 + 181)));
+        assert!(text.contains("ahead of the clock") && text.contains("yet to come"), "{text}");
     }
 
     #[test]

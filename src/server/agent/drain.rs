@@ -98,7 +98,7 @@ impl Site {
     }
 
     /// Whether the drain file is there, whoever wrote it.
-    pub(super) fn flag_is_there(&self) -> bool {
+    pub(in crate::server) fn flag_is_there(&self) -> bool {
         self.fleet.drain.by.file().is_some_and(|path| Path::new(path).exists())
     }
 

@@ -388,6 +388,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_absence_without_its_flag_is_told_as_none() {
+        let (dir, layout) = server();
+        let absence = serde_json::json!({"reason": "a new disk", "ends_when_verified": false, "since": 1});
+        write_json(&layout.absence(), &absence).expect("written");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        for out in [true, false] {
+            let flag = dir.path().join("run/drain");
+            let done = if out { std::fs::write(&flag, "drained by handover\n") } else { std::fs::remove_file(&flag) };
+            done.expect("done");
+            let said = once(&layout, Mode::Once).await;
+            assert_eq!(said.word, WatchdogState::Absent);
+            assert_eq!(said.what.contains("in rotation all the same"), !out, "{said:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_state_of_another_version_is_counted_anew_and_a_broken_one_too() {
         let (_dir, layout) = server();
         for text in ["{", "{\"format\": 99, \"at\": 1}", "[]"] {
