@@ -223,7 +223,9 @@ fn checkers(seen: &NodesSeen) -> Vec<String> {
 
 /// What a server that is out for nobody waits for.
 fn comes_back(facts: &ServerFacts) -> String {
-    let Some(seen) = facts.watchdog.as_ref().filter(|_| facts.installed.is_some()) else {
+    // A watchdog knows nothing better than what was verified.
+    let watched = facts.installed.is_some() && facts.current.is_some();
+    let Some(seen) = facts.watchdog.as_ref().filter(|_| watched) else {
         return "the next deploy puts it right".to_owned();
     };
     let counts = || seen.strikes.services().iter().filter(|(_, count)| count.failures > 0 || count.given_up);

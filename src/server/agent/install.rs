@@ -68,7 +68,14 @@ impl Site {
         }
         self.proved().await?;
         changed.extend(note);
+        changed.extend(self.stays_out_after_a_boot()?);
         Ok(changed)
+    }
+
+    /// What nobody may expect where no deploy of ours was yet, whatever runs there by other means.
+    fn stays_out_after_a_boot(&self) -> Result<Option<String>, Failure> {
+        let why = "no release was verified here yet: after a boot the server stays out of rotation until `handover deploy` has brought one";
+        Ok(self.last_good()?.is_none().then(|| why.to_owned()))
     }
 
     /// What bootstrap and watchdog may be told.
@@ -272,6 +279,15 @@ fn put(own: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::server::agent::tests::fleet;
+
+    #[test]
+    fn who_installs_before_the_first_deploy_is_told_what_a_boot_will_do() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fleet = fleet(dir.path(), Duration::from_secs(10));
+        let site = Site::own(Settings::of(&"web-1".into(), &fleet), "a test");
+        let note = site.stays_out_after_a_boot().expect("looked").expect("nothing was verified");
+        assert!(note.contains("stays out of rotation until `handover deploy`"), "{note}");
+    }
 
     #[test]
     fn a_watchdog_is_not_told_what_would_set_it_against_a_server_that_works() {
