@@ -224,8 +224,8 @@ fn checkers(seen: &NodesSeen) -> Vec<String> {
 /// What a server that is out for nobody waits for.
 fn comes_back(facts: &ServerFacts) -> String {
     // A watchdog knows nothing better than what was verified.
-    let watched = facts.installed.is_some() && facts.current.is_some();
-    let Some(seen) = facts.watchdog.as_ref().filter(|_| watched) else {
+    let watches = |seen: &&Watched| facts.installed.is_some() && seen.word != WatchdogState::NoRelease;
+    let Some(seen) = facts.watchdog.as_ref().filter(watches) else {
         return "the next deploy puts it right".to_owned();
     };
     let counts = || seen.strikes.services().iter().filter(|(_, count)| count.failures > 0 || count.given_up);
@@ -461,6 +461,10 @@ mod tests {
         for (text, part) in [
             (text(None, None), "nobody works here; the next deploy puts it right"),
             (text(None, seen(&["api"], 1)), "the next deploy puts it right"),
+            (
+                text(Some("1"), Some(Watched { word: WatchdogState::NoRelease, ..watched(99_990) })),
+                "the next deploy puts",
+            ),
             (text(Some("1"), seen(&[], 1)), "nobody works here; the watchdog lets it back once every service passes"),
             (text(Some("1"), seen(&["api"], 1)), "it comes back once api passes; given up: mend it or deploy"),
             (shown(|facts| (facts.drained, facts.by_hand) = (true, true)), "`handover undrain` brings it back"),
