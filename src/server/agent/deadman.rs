@@ -158,7 +158,13 @@ impl Site {
         if staying.is_some() {
             self.hand_over(&current).await?;
         }
-        let end = if lets_back { "verified and let back" } else { "verified, and stays out of rotation as before" };
+        let end = if lets_back && self.is_out_by_hand() {
+            "verified"
+        } else if lets_back {
+            "verified and let back"
+        } else {
+            "verified, and stays out of rotation as before"
+        };
         let asleep = self.leave_asleep(&current, &whole, &ids).await;
         Ok(Righted::Well(format!("release {} was brought up, {end}{asleep}", current.short())))
     }
