@@ -574,7 +574,7 @@ impl Inner {
                     Pick::Target { place, .. } => {
                         self.sims.values_mut().find(|s| is_of(&self.fleet, &s.name, &place.0)).is_some_and(|sim| {
                             sim.count += 1;
-                            sim.answers() || sim.held_since.is_some()
+                            sim.answers() || (holds && sim.held_since.is_some())
                         })
                     }
                     Pick::None => false,
