@@ -46,7 +46,8 @@ impl HeldSeen {
     pub fn unfit(&self, by: &HoldBy, path: &str, bound: Duration) -> Vec<String> {
         let mut unfit = Vec::new();
         if self.file.as_deref() != Some(path) {
-            let has = self.file.as_ref().map_or_else(|| "no hold_file".to_owned(), |file| format!("hold_file = \"{file}\""));
+            let has =
+                self.file.as_ref().map_or_else(|| "no hold_file".to_owned(), |file| format!("hold_file = \"{file}\""));
             unfit.push(format!("the gateway has {has}, and drain.file is \"{path}\": they must be one file"));
         }
         if by.service.is_some() && !self.hands_over {
@@ -93,7 +94,10 @@ mod tests {
 
     #[test]
     fn a_gateway_that_does_not_fit_is_told_before_anything_is_touched() {
-        let by = |service: Option<&str>| HoldBy { told: "http://127.0.0.1:9180/hold".to_owned(), service: service.map(Into::into) };
+        let by = |service: Option<&str>| HoldBy {
+            told: "http://127.0.0.1:9180/hold".to_owned(),
+            service: service.map(Into::into),
+        };
         let bound = Duration::from_secs(50);
         assert_eq!(fine().unfit(&by(Some("gateway")), "/run/a/hold", bound), Vec::<String>::new());
         let wrong = |seen: HeldSeen, service, bound| seen.unfit(&by(service), "/run/a/hold", bound);

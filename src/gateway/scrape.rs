@@ -43,7 +43,8 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
         "/nodes" if asked => json(&shared.nodes.seen()),
         "/hold" if asked => json(&shared.held_seen()),
         _ => {
-            let mut answer = Response::new(Full::new(Bytes::from_static(b"here are /metrics, /nodes and /hold only\n")));
+            let mut answer =
+                Response::new(Full::new(Bytes::from_static(b"here are /metrics, /nodes and /hold only\n")));
             *answer.status_mut() = StatusCode::NOT_FOUND;
             answer
         }

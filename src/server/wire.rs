@@ -3,10 +3,10 @@
 //! The same values are framed over SSH to the agent, carried out by the lab and by the tests' pretended servers. An
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
+use crate::fleet::held::HeldSeen;
 use crate::fleet::model::{
     Absence, Container, Fleet, GroupName, Holder, Known, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
 };
-use crate::fleet::held::HeldSeen;
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use crate::fleet::verify::Evidence;

@@ -28,6 +28,7 @@ GATEWAY = """
 listen    = "0.0.0.0:8080"
 metrics   = "127.0.0.1:9180"
 hold_file = "/run/mythex/hold"
+drain_file = "/run/mythex/drain"
 control   = "/run/mythex/gateway.sock"
 
 [[gateway.host]]
@@ -38,6 +39,7 @@ hold    = "50s"
 
 [[gateway.health]]
 path  = "/health"
+group = "mythex-api"
 """
 COMPOSE = """
 services:
@@ -64,17 +66,19 @@ services:
 """
 
 
-def of_one(text):
-    """The suite's deploy.toml, for one server whose gateway stands in front of its api."""
+def fronted(text):
+    """The suite's deploy.toml, for servers whose gateway stands in front of their api."""
     text = text.replace('env = [".env.production"]\n', "").replace('vars = ["TAG"]', 'vars = ["TAG", "GATEWAY"]')
-    text = re.sub(r'\[drain\]\n.*?\n\n', f"[drain]\n{HOLD}\n\n", text, flags=re.S)
     text = re.sub(r'\[\[service\]\]\nname = "(orchestrator|publish-worker)".*?\n\n', "", text, flags=re.S)
     text = text.replace('name = "api"\ngroup = "mythex-api"', 'name = "api"').replace("127.0.0.1:8080/version", "127.0.0.1:8081/version")
-    gateway = 'name = "gateway"\ngroup = "mythex-api"\nshutdown = "10s"\nverify = { http = "http://127.0.0.1:8080/health" }\n'
-    text = re.sub(r'name = "gateway"\nverify = .*\n', gateway, text)
-    servers = text.index("[[server]]")
-    one = text.index("[[server]]", servers + 1)
-    return text[:one]
+    gateway = 'name = "gateway"\ngroup = "mythex-api"\nshutdown = "10s"\nverify = { http = "http://127.0.0.1:9180/metrics" }\n'
+    return re.sub(r'name = "gateway"\nverify = .*\n', gateway, text)
+
+
+def of_one(text):
+    """The same for one server, which holds."""
+    text = re.sub(r'\[drain\]\n.*?\n\n', f"[drain]\n{HOLD}\n\n", fronted(text), flags=re.S)
+    return text[:text.index("[[server]]", text.index("[[server]]") + 1)]
 
 
 class Client:
@@ -134,11 +138,12 @@ class Client:
 
 
 class World(suite.World):
+    """Servers with a gateway of ours in front of their api."""
+
     servers = [SERVER]
 
     def __init__(self):
         super().__init__()
-        self.load.stop()
         (self.dir / "compose.yaml").write_text(COMPOSE)
         hosts = [node.rsplit(":", 1)[0] for node in self.nodes]
         aliases = ", ".join(f'"{host}"' for host in sorted(set(hosts[1:]) - {hosts[0]}))
@@ -146,8 +151,8 @@ class World(suite.World):
         for tag in ("g1", "g2"):
             image_of_the_gateway(self.fleet["registry"]["push"], tag)
 
-    def configure(self, *argv, **more):
-        super().configure(*argv, **{**more, "change": of_one})
+    def configure(self):
+        super().configure(change=of_one)
 
     def start(self, *argv, gateway="g1", **more):
         return super().start(*argv, **{**more, "env": {**dict(more.get("env", ())), "GATEWAY": gateway}})
@@ -180,6 +185,7 @@ class Cases(suite.Base):
         suite.fleet("up")
         suite.fleet("reset")
         cls.world = World()
+        cls.world.load.stop()
         cls.client = None
 
     @classmethod

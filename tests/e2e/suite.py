@@ -130,6 +130,8 @@ class World:
     """The fleet, the balancer in front of it, a folder as a user has it."""
 
     servers = SERVERS
+    # Addresses of the balancer's nodes, where each is to have one of its own.
+    sources = []
 
     def __init__(self):
         fleet("up")

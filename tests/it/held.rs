@@ -18,10 +18,9 @@ fn one_server(hold: &str) -> String {
     let drain = text.find("[drain]").expect("a drain");
     let end = drain + text[drain..].find("\n\n").expect("it ends");
     let text = format!("{}[drain]\nby = \"hold\"\nmax = \"10s\"\nhold = {{ {hold} }}{}", &text[..drain], &text[end..]);
-    text.replace("port   = 8080", "port   = 8000").replace("group    = \"mythex-api\"\n", "").replace(
-        "name     = \"gateway\"\n",
-        "name     = \"gateway\"\ngroup    = \"mythex-api\"\n",
-    )
+    text.replace("port   = 8080", "port   = 8000")
+        .replace("group    = \"mythex-api\"\n", "")
+        .replace("name     = \"gateway\"\n", "name     = \"gateway\"\ngroup    = \"mythex-api\"\n")
 }
 
 fn gateway() -> Fleet {
@@ -56,7 +55,8 @@ async fn a_fleet_of_one_is_deployed_to_and_its_gateway_comes_last() {
 
 #[tokio::test(start_paused = true)]
 async fn a_gateway_of_somebody_else_is_left_alone() {
-    let text = one_server("told = \"http://127.0.0.1:9180/hold\"").replace("127.0.0.1:8000/health", "127.0.0.1:8001/health");
+    let text =
+        one_server("told = \"http://127.0.0.1:9180/hold\"").replace("127.0.0.1:8000/health", "127.0.0.1:8001/health");
     let world = World::new(fleet(&text), 3, |_| {}).await;
     let deployed = world.deploy().await;
     assert_eq!(exit(&deployed), Exit::Done, "{}", message(&deployed));
@@ -133,7 +133,10 @@ async fn an_interrupt_at_any_moment_holds_nobody_afterwards() {
         let state = world.state("web-1");
         assert!(["current old, runs old", "current new, runs new"].contains(&state.as_str()), "{after:?}: {state}");
         let runs = gateway_runs(&world).expect("a gateway");
-        assert!(state.contains(if runs.as_str() == OLD { "runs old" } else { "runs new" }), "{after:?}: {state}, {runs}");
+        assert!(
+            state.contains(if runs.as_str() == OLD { "runs old" } else { "runs new" }),
+            "{after:?}: {state}, {runs}"
+        );
     }
 }
 
@@ -154,7 +157,8 @@ fn the_plan_says_how_long_a_request_may_wait_and_its_second_reader_wants_every_s
 
 #[test]
 fn what_would_wait_for_itself_is_refused() {
-    let text = one_server("service = \"gateway\"").replace("http://127.0.0.1:8090/health", "http://127.0.0.1:8000/jobs");
+    let text =
+        one_server("service = \"gateway\"").replace("http://127.0.0.1:8090/health", "http://127.0.0.1:8000/jobs");
     let sources = handover::config::Source::new("deploy.toml", &text);
     let refused = handover::config::from_sources(&sources, None).expect_err("it would never be verified").to_string();
     assert!(refused.contains("holds every request meanwhile"), "{refused}");

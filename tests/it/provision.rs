@@ -286,7 +286,7 @@ impl Server for Door {
                 asleep: BTreeMap::new(),
                 drift: Vec::new(),
                 nodes: None,
-            held: None,
+                held: None,
             })),
             Request::LockDeploy if state == Some("deploy") => Reply::Held(holder("handover deploy")),
             _ => Reply::Locked,

@@ -419,7 +419,9 @@ impl DrainBy {
     #[must_use]
     pub fn facts(&self) -> DrainFacts {
         match self {
-            Self::File { .. } | Self::Gateway { .. } | Self::Hold { .. } => DrainFacts { survives_restart: true, undone_on_server: true },
+            Self::File { .. } | Self::Gateway { .. } | Self::Hold { .. } => {
+                DrainFacts { survives_restart: true, undone_on_server: true }
+            }
             Self::Http { .. } | Self::Exec { .. } | Self::Signal { .. } => {
                 DrainFacts { survives_restart: false, undone_on_server: true }
             }

@@ -76,7 +76,8 @@ impl Plan {
     pub fn expected_wait(&self) -> Option<Duration> {
         self.drain.by.hold()?;
         let while_held = |server: &ServerPlan| -> Duration {
-            let held = server.steps.iter().skip_while(|one| one.step != Step::Flip).take_while(|one| one.step < Step::In);
+            let held =
+                server.steps.iter().skip_while(|one| one.step != Step::Flip).take_while(|one| one.step < Step::In);
             held.map(|one| one.expected).sum()
         };
         self.servers().map(while_held).max()

@@ -43,7 +43,8 @@ impl Front {
 
     async fn seen(&self) -> Known<HeldSeen> {
         let host = self.told.to_string();
-        let ask = Ask { at: self.told, method: &Method::GET, path: "/hold", host: &host, agent: "handover-lab", from: None };
+        let ask =
+            Ask { at: self.told, method: &Method::GET, path: "/hold", host: &host, agent: "handover-lab", from: None };
         match fetch(ask, Duration::from_secs(2)).await {
             Ok((200, body)) => match serde_json::from_slice(&body) {
                 Ok(seen) => Known::Known(seen),
@@ -74,7 +75,8 @@ impl Machine {
     /// Starts the gateway, or one that takes the place of the one that runs; returns once it serves.
     pub(super) async fn renew_front(&self) -> Result<(), Failure> {
         let (Some(front), Some(_)) = (&self.front, self.spec.fleet.drain.by.hold()) else { return Ok(()) };
-        let failed = |what: String| Failure::new(FailureKind::Command, format!("the gateway cannot be started: {what}"));
+        let failed =
+            |what: String| Failure::new(FailureKind::Command, format!("the gateway cannot be started: {what}"));
         let before = match front.seen().await {
             Known::Known(seen) => Some(seen.process),
             Known::Unknown(_) => None,
@@ -114,7 +116,10 @@ impl Machine {
     fn gateway_toml(&self, front: &Front) -> Result<String, Failure> {
         let fleet = &self.spec.fleet;
         let behind = self.wiring.behind(fleet).ok_or_else(|| {
-            Failure::new(FailureKind::Input, "no service listens behind the gateway: none has a check with a port of its own")
+            Failure::new(
+                FailureKind::Input,
+                "no service listens behind the gateway: none has a check with a port of its own",
+            )
         })?;
         let url = fleet.measure.as_ref().and_then(|measure| measure.url.parse::<Uri>().ok());
         let name = url.as_ref().and_then(Uri::host).unwrap_or("localhost");
@@ -128,7 +133,8 @@ impl Machine {
             quoted(&self.drain_file()),
             quoted(&self.dir.join("gateway.sock")),
         );
-        let paths: std::collections::BTreeSet<&str> = fleet.balancer.groups.iter().map(|one| one.health.path.as_str()).collect();
+        let paths: std::collections::BTreeSet<&str> =
+            fleet.balancer.groups.iter().map(|one| one.health.path.as_str()).collect();
         for path in paths {
             text += &format!("\n[[gateway.health]]\npath = \"{path}\"\n");
         }

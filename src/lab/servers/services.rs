@@ -31,7 +31,7 @@ impl Machine {
     pub(super) async fn start(&self, id: &ReleaseId) -> Result<(), Failure> {
         let release = self.release(id)?;
         let _one_at_a_time = self.work.lock().await;
-        let leftover: Vec<Arc<Process>> = self.all_but_the_gateway().into_iter().map(|(_, process)| process).collect();
+        let leftover: Vec<Arc<Process>> = self.all_but_the_gateway().into_values().collect();
         for process in leftover.iter().filter(|process| &process.release != id) {
             process.stop(self.spec.clock.wall(LISTENS_WITHIN)).await;
         }
@@ -62,9 +62,8 @@ impl Machine {
             image_id: release.image_ids.get(&service.name).cloned().unwrap_or_default(),
             log: self.dir.join(format!("{}.log", service.name)),
         };
-        Process::start(start, &self.service_spec(service, id)).map_err(|error| {
-            Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name))
-        })
+        Process::start(start, &self.service_spec(service, id))
+            .map_err(|error| Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name)))
     }
 
     /// The gateway of this release takes the place of the one that runs.

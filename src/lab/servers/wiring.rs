@@ -23,7 +23,8 @@ impl Wiring {
         let owners = owners(fleet, server);
         let at = owners.keys().map(|port| Ok((*port, ports.take()?))).collect::<io::Result<_>>()?;
         let groups = fleet.balancer.groups.iter().filter(|_| fleet.drain.by.hold().is_some());
-        let fronted = groups.flat_map(|group| target_ports(group, server).into_iter().chain(group.health.port)).collect();
+        let fronted =
+            groups.flat_map(|group| target_ports(group, server).into_iter().chain(group.health.port)).collect();
         Ok(Self { owners, at, fronted })
     }
 

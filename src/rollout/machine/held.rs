@@ -1,9 +1,9 @@
 //! A server whose gateway holds what arrives: what is asked of it and taken for proof, and its own renewal.
 
+use super::Cx;
 use super::judge;
 use super::steps::{CHECK_AGAIN, LOOK_AGAIN};
 use super::track::{Cause, CauseKind, Progress, Track, Wait};
-use super::Cx;
 use crate::clock::Stamp;
 use crate::fleet::held::HeldSeen;
 use crate::fleet::model::{Container, Known, ReleaseOnDisk, show_duration};
@@ -29,9 +29,13 @@ impl Track {
         };
         match step {
             Step::Flip if seen.holding => Progress::Proved(None),
-            Step::Flip => self.again(now, LOOK_AGAIN, "the gateway lets requests through: is its hold_file drain.file?".into()),
+            Step::Flip => {
+                self.again(now, LOOK_AGAIN, "the gateway lets requests through: is its hold_file drain.file?".into())
+            }
             Step::Out => match seen.quiet() {
-                Ok(()) => Progress::Proved((seen.tunnels > 0).then(|| format!("{} tunnels end with the stop", seen.tunnels))),
+                Ok(()) => {
+                    Progress::Proved((seen.tunnels > 0).then(|| format!("{} tunnels end with the stop", seen.tunnels)))
+                }
                 Err(what) => self.again(now, QUIET_AGAIN, what),
             },
             _ if seen.holding => self.again(now, QUIET_AGAIN, "the gateway still holds every request".into()),
@@ -62,7 +66,8 @@ impl Track {
     pub(super) fn handed_over(&mut self, cx: &Cx<'_>, now: Stamp, verified: &Verified) -> Progress {
         let Some(release) = self.release() else { return Progress::Proved(None) };
         let none = BTreeSet::new();
-        match judge::services(&cx.setup.fleet, release, verified, if self.sleeps() { &verified.asleep } else { &none }) {
+        match judge::services(&cx.setup.fleet, release, verified, if self.sleeps() { &verified.asleep } else { &none })
+        {
             Ok(()) => Progress::Proved(None),
             Err(cause) if cause.kind == CauseKind::Gone => {
                 self.log.clone_from(&cause.output);

@@ -120,7 +120,9 @@ impl Site {
     /// Whether health is made to fail now: the file says so itself, of the others only our record knows.
     pub(super) fn is_drained(&self, recorded: bool) -> bool {
         match &self.fleet.drain.by {
-            DrainBy::File { path } | DrainBy::Gateway { path, .. } | DrainBy::Hold { path, .. } => Path::new(path).exists(),
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } | DrainBy::Hold { path, .. } => {
+                Path::new(path).exists()
+            }
             DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => recorded,
             DrainBy::Sigterm | DrainBy::Deregister => false,
         }

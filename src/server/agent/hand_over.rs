@@ -84,9 +84,15 @@ impl Site {
     }
 
     /// Whether a container was made from the definition of this release, as Compose itself would say.
-    async fn is_as_defined(&self, release: &ReleaseId, service: &ServiceName, own: &Inspected) -> Result<bool, Failure> {
+    async fn is_as_defined(
+        &self,
+        release: &ReleaseId,
+        service: &ServiceName,
+        own: &Inspected,
+    ) -> Result<bool, Failure> {
         let line = compose::config_hash(&self.fleet.app, Path::new(DEFINITION), service.as_str());
-        let said = run(&line.cwd(&self.layout.release(release)), ENGINE).await?.success("reading the gateway's definition")?;
+        let said =
+            run(&line.cwd(&self.layout.release(release)), ENGINE).await?.success("reading the gateway's definition")?;
         let text = said.text();
         let hash = text.split_whitespace().last();
         Ok(hash.is_some() && own.labels.get("com.docker.compose.config-hash").map(String::as_str) == hash)

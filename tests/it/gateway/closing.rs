@@ -133,7 +133,8 @@ fn a_host_that_a_reload_brings_is_held_too_and_one_that_starts_beside_the_file_h
     until("it waits", || seen(&gateway).waiting == 1);
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("hold"), "").expect("written");
-    let other = Gateway::start_in(dir, super::world::address(), super::world::address(), FILE, &one_host(backend.at, ""));
+    let other =
+        Gateway::start_in(dir, super::world::address(), super::world::address(), FILE, &one_host(backend.at, ""));
     let first = sent(&other, "/first");
     until("it waits", || seen(&other).waiting == 1);
     assert!(backend.lines().is_empty());

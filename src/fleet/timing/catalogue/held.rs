@@ -37,7 +37,9 @@ pub(super) const WITHIN_IDLE: Invariant = Invariant {
     why: "A balancer that gives up while the gateway still holds answers 504 itself.",
     read: |basis| {
         let wait = wait(basis).filter(|_| basis.fleet.balancer.kind == BalancerKind::Alb);
-        wait.map(|wait| of(wait + TO_ANSWER, time(basis.fleet.balancer.idle_timeout), "balancer.idle_timeout")).into_iter().collect()
+        wait.map(|wait| of(wait + TO_ANSWER, time(basis.fleet.balancer.idle_timeout), "balancer.idle_timeout"))
+            .into_iter()
+            .collect()
     },
 };
 
