@@ -5,10 +5,12 @@ mod afterwards;
 mod measuring;
 mod own;
 mod sleeping;
+mod team;
 
 pub(super) use afterwards::{CompletionsArgs, HistoryArgs, ManArgs, ReportArgs};
 pub(super) use measuring::MeasureArgs;
 pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
+pub(super) use team::Team;
 pub(super) use sleeping::{SleepAction, SleepArgs, TenantCheckArgs, TenantRenderArgs, TenantsArgs};
 
 use crate::fleet::model::parse_duration;
@@ -216,6 +218,8 @@ pub(super) struct DeployArgs {
     pub(super) report: Option<PathBuf>,
     #[command(flatten)]
     pub(super) allow: Allow,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -231,6 +235,8 @@ pub(super) struct RollbackArgs {
     pub(super) wait: Option<Duration>,
     #[command(flatten)]
     pub(super) allow: Allow,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -240,6 +246,8 @@ pub(super) struct ResumeArgs {
     pub(super) wait: Option<Duration>,
     #[command(flatten)]
     pub(super) allow: Allow,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -259,6 +267,8 @@ pub(super) struct DrainArgs {
     /// Go on even where requests will be lost
     #[arg(long)]
     pub(super) allow_downtime: bool,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -269,6 +279,8 @@ pub(super) struct UndrainArgs {
     /// Wait for a deploy to end, so long at most
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
     pub(super) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,7 @@ mod simulate;
 mod sleep;
 mod status;
 mod story;
+mod team;
 mod verify;
 mod watchdog;
 

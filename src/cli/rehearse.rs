@@ -15,7 +15,7 @@ use crate::fleet::plan::Options;
 use crate::lab::{Lab, LabOptions, ServiceFault, naive};
 use crate::report::Reporter;
 use crate::rollout::machine::Ending;
-use crate::rollout::{Deployed, Files, Order, Outside, Ports, Tell, deploy};
+use crate::rollout::{Deployed, Files, NotRun, Order, Outside, Ports, Tell, deploy};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -199,7 +199,7 @@ pub(super) async fn handover(lab: &Lab, options: Options, events: &dyn Sink, out
         // The lab has one kind of balancer; that it is not the user's own was said at the beginning.
         BalancerKind::Alb | BalancerKind::Haproxy => AnyBalancer::Alb(Box::new(Alb::lab(&lab.endpoint()))),
     };
-    let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer) };
+    let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer), here: Arc::new(NotRun) };
     let order = Order {
         options,
         ..Order::of_files(super::connect::run("handover rehearse"), lab.fleet().clone(), Files::default())

@@ -6,7 +6,7 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    HealthSettings, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
     RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
@@ -32,6 +32,7 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
+        hooks: hooks(root.sub("hooks"))?,
         gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"), Some(root))?) } else { None },
         measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
         app,
@@ -50,6 +51,14 @@ fn release(view: View<'_>, app: &str) -> Option<ReleaseSpec> {
         dir: dir.trim_end_matches('/').to_owned(),
         keep: view.number("keep")?,
     })
+}
+
+fn hooks(view: View<'_>) -> Option<Hooks> {
+    let one = |hook: Hook| {
+        let own = view.sub(hook.word());
+        Some((hook, HookSpec { run: own.texts("run")?, limit: own.duration("limit")? }))
+    };
+    Hook::ALL.into_iter().filter(|hook| view.has(hook.word())).map(one).collect()
 }
 
 fn lock(view: View<'_>, dir: &str) -> Option<LockSpec> {

@@ -12,7 +12,7 @@ use super::*;
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, HostKeys,
     LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket, Server, Service, Ssh, TargetSpec,
-    Verify, Watchdog,
+    Verify, Watchdog, Hooks,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -157,6 +157,7 @@ fn example() -> Fleet {
             on_give_up: Vec::new(),
             textfile: None,
         },
+        hooks: Hooks::default(),
         gateway: None,
         measure: Some(Measure { url: "https://api.mythex.example/version".to_owned(), rate: 20.0, timeout: s(10) }),
     }

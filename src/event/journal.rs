@@ -231,7 +231,7 @@ impl Journal {
 }
 
 fn changes(entry: &Entry) -> bool {
-    matches!(entry, Entry::Step { step, .. } if !matches!(step, Step::Guard | Step::Lock))
+    matches!(entry, Entry::Step { step, .. } if !matches!(step, Step::Guard | Step::Lock | Step::PreDrain))
 }
 
 #[cfg(test)]

@@ -105,6 +105,7 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/kubernetes.md",
         "docs/tenants.md",
         "docs/sleep-story.md",
+        "docs/hooks.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {
@@ -135,7 +136,7 @@ fn every_exit_code_stands_in_the_documentation_with_a_way_to_get_it() {
     }
 }
 
-/// With it a server's steps are all that there are.
+/// With them a server's steps are all that there are.
 const SLEEPS: &str = r#"
 [gateway]
 listen = "127.0.0.1:8000"
@@ -145,6 +146,10 @@ metrics = "127.0.0.1:9180"
 name = "cms.example.org"
 backend = "http://127.0.0.1:9000"
 sleep = { services = ["publish-worker"], after = "30m" }
+
+[hooks]
+pre_drain = { run = ["a"] }
+post_server = { run = ["b"] }
 "#;
 
 #[test]

@@ -13,6 +13,7 @@ mod docs;
 mod fuzz;
 mod gateway;
 mod haproxy;
+mod hooks;
 mod interleavings;
 mod kubernetes;
 mod lab;

@@ -13,8 +13,8 @@ use handover::fleet::provision::Change;
 use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
 use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
-use handover::rollout::port::{Balancer, BalancerError, Server as ServerPort, ServerError};
-use handover::rollout::{Deployed, Files, Order, Outside, Ports, Source, Tell, deploy};
+use handover::rollout::port::{Balancer, BalancerError, Here, Server as ServerPort, ServerError};
+use handover::rollout::{Deployed, Files, HookCommand, HookFailed, Order, Outside, Ports, Running, Source, Tell, deploy};
 use handover::server::wire::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -141,6 +141,8 @@ pub struct World {
     pub inner: Arc<Mutex<Inner>>,
     pub clock: Clock,
     pub events: Arc<Mutex<Vec<Line>>>,
+    /// The team's own commands that were run, and which of them fail.
+    pub hooks: Arc<Mutex<Hooked>>,
     /// What a prober says was lost.
     pub lost: Arc<watch::Sender<u64>>,
 }
@@ -221,6 +223,7 @@ impl World {
             inner: Arc::new(Mutex::new(inner)),
             clock,
             events: Arc::default(),
+            hooks: Arc::default(),
             lost: Arc::new(watch::channel(0).0),
         };
         let ticking = world.clone();
@@ -354,7 +357,7 @@ impl World {
             .iter()
             .map(|s| (s.name.clone(), Arc::new(SimPort { world: self.clone(), name: s.name.clone() })))
             .collect();
-        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())) }
+        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())), here: Arc::new(HookPort(self.clone())) }
     }
 
     /// The steps that failed, as `server step course`.
@@ -377,6 +380,57 @@ impl World {
 
     pub fn requests(&self, server: &str) -> Vec<String> {
         self.with(|inner| inner.sims[&server.into()].requests.clone())
+    }
+}
+
+/// The commands that were run.
+#[derive(Debug, Default)]
+pub struct Hooked {
+    /// Each, and whether the deploy lock was ours on every server meanwhile.
+    pub run: Vec<(HookCommand, bool)>,
+    /// These fail: by moment and server.
+    pub fail: Vec<(Hook, Option<ServerName>)>,
+    /// These never end.
+    pub hang: Vec<Hook>,
+}
+
+impl Hooked {
+    /// Every command as `moment` or `moment server`.
+    pub fn names(&self) -> Vec<String> {
+        let name = |command: &HookCommand| match &command.server {
+            Some(server) => format!("{} {server}", command.hook),
+            None => command.hook.to_string(),
+        };
+        self.run.iter().map(|(command, _)| name(command)).collect()
+    }
+
+    /// What the last command was told under a name.
+    pub fn told(&self, name: &str) -> &str {
+        self.run.last().and_then(|(command, _)| command.env.get(name)).map_or("", String::as_str)
+    }
+}
+
+struct HookPort(World);
+
+impl std::fmt::Debug for HookPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookPort")
+    }
+}
+
+impl Here for HookPort {
+    fn run(&self, command: HookCommand, said: tokio::sync::mpsc::UnboundedSender<String>) -> Running<'_> {
+        let locked = self.0.with(|inner| inner.sims.values().all(|sim| sim.deploy_locked));
+        let mut hooked = self.0.hooks.lock().expect("hooks");
+        let fails = hooked.fail.contains(&(command.hook, command.server.clone()));
+        let hangs = hooked.hang.contains(&command.hook);
+        hooked.run.push((command, locked));
+        Box::pin(async move {
+            self.0.clock.sleep(Duration::from_secs(if hangs { 100_000 } else { 2 })).await;
+            drop(said.send("a line".into()));
+            let failed = || HookFailed { message: "`it` ended with exit code 1".into(), output: vec!["no".into()] };
+            if fails { Err(failed()) } else { Ok(()) }
+        })
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) const ROWS: &[Key] = &[
     key("", "server", Kind::Tables("server"), Required, "[{ name = \"web-1\" }]", "The servers, in the order in which they are deployed to."),
     key("", "watchdog", Kind::Table("watchdog"), Optional, "{ strikes = 4 }", "The watchdog's numbers."),
     key("", "measure", Kind::Table("measure"), Optional, "{ url = \"https://api.mythex.example/version\" }", "What is asked through the balancer during a deploy; without it losses are not measured."),
+    key("", "hooks", Kind::Table("hooks"), Optional, "{ pre_deploy = { run = [\"scripts/wait-for-green\"] } }", "Commands of your own that are run where the deploy is run from ([hooks.md](hooks.md))."),
     key("", "gateway", Kind::Table("gateway"), Optional, "{ listen = \"0.0.0.0:8000\", host = [{ name = \"cms.example.org\", backend = \"http://127.0.0.1:9000\" }] }", "What `handover gateway` reads; it may stand in a file of its own, which has nothing but this table."),
 
     key("release", "compose", Kind::Text(Form::Beside), Default("\"compose.yaml\""), "\"compose.yaml\"", "The one definition of the services."),

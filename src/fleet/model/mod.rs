@@ -2,6 +2,7 @@
 
 mod duration;
 mod gateway;
+mod hooks;
 mod ids;
 mod observed;
 mod sleep;
@@ -14,6 +15,7 @@ pub use gateway::{
     Backend, CertificateFiles, ClientClass, ExternalMetrics, GatewaySpec, HealthPath, HostName, HostSpec, Network,
     NoHost, Traits,
 };
+pub use hooks::{Hook, HookSpec, Hooks};
 pub use ids::{GroupName, ReleaseId, ServerName, ServiceName, TargetId, TargetRef, Zone};
 pub use observed::{
     Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, OverrideState,

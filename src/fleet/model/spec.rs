@@ -30,6 +30,9 @@ pub struct Fleet {
     pub watchdog: Watchdog,
     /// The prober, where one is wanted.
     pub measure: Option<Measure>,
+    /// The team's own commands, run where the deploy is run from.
+    #[serde(default)]
+    pub hooks: super::Hooks,
     /// The gateway, where its tables stand in this file.
     #[serde(default)]
     pub gateway: Option<super::GatewaySpec>,

@@ -10,11 +10,21 @@ use crate::fleet::model::{
 use crate::fleet::timing;
 
 /// Out: by the same proofs as in a deploy.
-const LEAVES: [Step; 6] = [Step::Guard, Step::Lock, Step::Flip, Step::Out, Step::Settle, Step::Unlock];
+const LEAVES: [Step; 8] = [
+    Step::Guard,
+    Step::Lock,
+    Step::PreDrain,
+    Step::Flip,
+    Step::Out,
+    Step::Settle,
+    Step::Unlock,
+    Step::PostServer,
+];
 /// It is out already, and the record is written anew.
-const STAYS: [Step; 3] = [Step::Lock, Step::Flip, Step::Unlock];
+const STAYS: [Step; 4] = [Step::Lock, Step::Flip, Step::Unlock, Step::PostServer];
 /// Verified first, then in.
-const RETURNS: [Step; 6] = [Step::Lock, Step::Verify, Step::Back, Step::In, Step::SettleIn, Step::Unlock];
+const RETURNS: [Step; 7] =
+    [Step::Lock, Step::Verify, Step::Back, Step::In, Step::SettleIn, Step::Unlock, Step::PostServer];
 
 /// Plans to take a server out of rotation and to leave it so.
 ///

@@ -1,7 +1,7 @@
 //! A second reader of the plan, which knows nothing of how it was made: what it finds is a fault of the planner.
 
 use super::{Aim, Plan, ServerPlan, StartsAs, Step};
-use crate::fleet::model::{DrainBy, Fleet, ServerName};
+use crate::fleet::model::{DrainBy, Fleet, Hook, ServerName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Something wrong with a plan.
@@ -24,6 +24,7 @@ pub fn check(fleet: &Fleet, plan: &Plan) -> Vec<Note> {
     }
     for server in plan.servers() {
         steps_in_order(plan, server, &mut notes);
+        every_hook(fleet, server, &mut notes);
         every_target(fleet, server, &mut notes);
     }
     if !plan.unguarded {
@@ -89,6 +90,18 @@ fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
     if server.starts_as.comes_in() && !server.targets.is_empty() && !(has(Step::In) && has(Step::SettleIn)) {
         note("would not be waited for until it is back in rotation".into());
     }
+}
+
+/// What the team wants to be run is run.
+fn every_hook(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {
+    let has = |step| server.step(step).is_some();
+    let leaves = has(Step::Out) || (has(Step::Stop) && server.starts_as.needs_drain() && !server.targets.is_empty());
+    let due = [(Hook::PreDrain, Step::PreDrain, leaves), (Hook::PostServer, Step::PostServer, true)];
+    let missing = due.iter().filter(|(hook, step, due)| *due && fleet.hooks.get(*hook).is_some() && !has(*step));
+    notes.extend(missing.map(|(_, step, _)| Note {
+        server: Some(server.name.clone()),
+        what: format!("has no step `{step}`"),
+    }));
 }
 
 fn deadlines(server: &ServerPlan) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! The numbers that a plan is made with: each group's, and from them each step's expected time and deadline.
 
 use super::{PlannedStep, StartsAs, Step};
-use crate::fleet::model::{Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings, Word};
+use crate::fleet::model::{Drain, DrainBy, Fleet, Hook, GroupAttributes, GroupName, GroupView, HealthSettings, Word};
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
 use crate::fleet::timing;
 use serde::{Deserialize, Serialize};
@@ -121,12 +121,16 @@ pub(super) fn steps(
     let settle_in = longest(&|n| n.settle_in(drain));
     let step = |step, expected, deadline| PlannedStep { step, expected, deadline };
     let one_look = |name| step(name, LOOK, FLIP_DEADLINE);
+    let hook = |name, hook| Some(step(name, LOOK, fleet.hooks.get(hook)?.limit + FLIP_DEADLINE));
     let targets = !numbers.is_empty();
     let mut steps = Vec::new();
     if targets {
         steps.push(step(Step::Guard, LOOK, GUARD_DEADLINE));
     }
     steps.push(step(Step::Lock, LOOK, fleet.lock.wait + FLIP_DEADLINE));
+    if targets && starts_as.needs_drain() {
+        steps.extend(hook(Step::PreDrain, Hook::PreDrain));
+    }
     let flips =
         targets && drain.by != DrainBy::Sigterm && (starts_as.needs_drain() || drain.by.facts().survives_restart);
     if flips {
@@ -162,6 +166,7 @@ pub(super) fn steps(
         steps.push(step(Step::SettleIn, proved_after(drain, settle_in, slow_start), settle_in * 2 + in_bound));
     }
     steps.push(one_look(Step::Unlock));
+    steps.extend(hook(Step::PostServer, Hook::PostServer));
     steps
 }
 

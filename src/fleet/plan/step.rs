@@ -12,6 +12,8 @@ pub enum Step {
     Guard,
     /// Take the server lock.
     Lock,
+    /// The team's own command before the server leaves rotation.
+    PreDrain,
     /// Make health answer 503 while real traffic goes on.
     Flip,
     /// Wait until the balancer has let go of every target.
@@ -38,6 +40,8 @@ pub enum Step {
     SettleIn,
     /// Write the record, free the lock.
     Unlock,
+    /// The team's own command after the server.
+    PostServer,
 }
 
 /// What is done when a step is not proved by its deadline.
@@ -56,7 +60,7 @@ impl Step {
     #[must_use]
     pub fn undo(self) -> Undo {
         match self {
-            Self::Guard | Self::Lock | Self::Unlock => Undo::Nothing,
+            Self::Guard | Self::Lock | Self::PreDrain | Self::Unlock | Self::PostServer => Undo::Nothing,
             Self::Flip | Self::Out | Self::Settle | Self::GuardAgain => Undo::FlipBack,
             Self::Stop
             | Self::Start
@@ -75,6 +79,7 @@ impl Step {
         match self {
             Self::Guard => "guard",
             Self::Lock => "lock",
+            Self::PreDrain => "pre drain",
             Self::Flip => "flip",
             Self::Out => "out",
             Self::Settle => "settle",
@@ -88,6 +93,7 @@ impl Step {
             Self::In => "in",
             Self::SettleIn => "settle in",
             Self::Unlock => "unlock",
+            Self::PostServer => "post server",
         }
     }
 }

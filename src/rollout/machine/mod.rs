@@ -5,6 +5,7 @@
 
 mod cx;
 mod ending;
+mod hooks;
 mod judge;
 mod nodes;
 mod polls;
@@ -24,6 +25,7 @@ use crate::event::{Course, Event};
 use crate::fleet::model::{Fleet, GroupName, OnFailure, OnLoss, ReleaseOnDisk, ServerName, TargetRef, TargetView};
 use crate::fleet::nodes::Reading;
 use crate::fleet::plan::{Aim, Plan, PlannedStep, ServerPlan, StartsAs, Step};
+use crate::rollout::hooks::{HookCommand, HookFailed};
 use crate::rollout::port::{BalancerError, ServerError};
 use crate::server::wire::{Reply, Request};
 use cx::{Cx, secs};
@@ -61,6 +63,15 @@ pub enum Input {
         ticket: u64,
         /// What.
         result: Result<(), BalancerError>,
+    },
+    /// A command of the team's ended.
+    Hook {
+        /// About which server.
+        server: ServerName,
+        /// By which order.
+        ticket: u64,
+        /// How.
+        result: Result<(), HookFailed>,
     },
     /// SIGINT or SIGTERM.
     Interrupt,
@@ -105,6 +116,15 @@ pub enum Effect {
         /// Which.
         targets: Vec<TargetRef>,
     },
+    /// Run a command of the team's.
+    Hook {
+        /// About which server.
+        server: ServerName,
+        /// Given back with the answer.
+        ticket: u64,
+        /// Which.
+        command: HookCommand,
+    },
     /// Tell it.
     Say(Event),
     /// It is over.
@@ -122,6 +142,8 @@ pub struct Setup {
     pub release: BTreeMap<ServerName, ReleaseOnDisk>,
     /// What each server can go back to.
     pub previous: BTreeMap<ServerName, ReleaseOnDisk>,
+    /// What the team's own commands are told.
+    pub told: BTreeMap<String, String>,
     /// For the simulation only: what is left out, to see that its absence is found.
     pub without: Option<Protection>,
 }
@@ -197,6 +219,11 @@ impl Machine {
             Input::Tick => {}
             Input::Reply { server, ticket, result } => self.reply(now, &server, ticket, result, &mut out),
             Input::Targets { server, ticket, result } => self.targets_done(now, &server, ticket, result, &mut out),
+            Input::Hook { server, ticket, result } => self.with_track(&server, &mut out, |track, cx| {
+                if track.takes(ticket) {
+                    track.on_hook(cx, now, result);
+                }
+            }),
             Input::Health { group, result } => self.polls.answer(&group, now, result),
             Input::Interrupt => self.interrupt(now, &mut out),
             Input::Lost(lost) => self.lost = self.lost.max(lost),

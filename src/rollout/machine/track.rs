@@ -347,7 +347,7 @@ impl Track {
         }
     }
 
-    fn settle_progress(&mut self, cx: &mut Cx<'_>, now: Stamp, progress: Progress) {
+    pub(super) fn settle_progress(&mut self, cx: &mut Cx<'_>, now: Stamp, progress: Progress) {
         let Some(step) = self.step() else { return };
         let took = secs(now.since(self.entered));
         let tell = |state, detail| Event::Step {
@@ -372,6 +372,10 @@ impl Track {
             Progress::Failed(cause) if step.step == Step::Sleep => {
                 cx.say(tell(StepState::Failed, Some(cause.message.clone())));
                 self.stays_awake(cx, now, &cause);
+            }
+            Progress::Failed(cause) if self.only_told(step.step) => {
+                cx.say(tell(StepState::Failed, Some(cause.message)));
+                self.goes_on_all_the_same(cx, now);
             }
             Progress::Failed(mut cause) => {
                 cause.step = Some(step.step);

@@ -198,7 +198,7 @@ impl Track {
 
     pub(super) fn interrupt(&mut self, cx: &mut Cx<'_>, now: Stamp) {
         let Some(step) = self.step().filter(|_| !self.is_done() && self.course == Course::Forward) else { return };
-        if self.is_final_check || step.step == Step::Unlock {
+        if self.is_final_check || step.step >= Step::Unlock {
             return;
         }
         if matches!(self.wait, Wait::Ticket(_)) && step.step != Step::Lock && !self.only_looks {
@@ -262,6 +262,7 @@ impl Track {
                 StartsAs::Empty => "is empty as before".into(),
                 StartsAs::Broken(_) | StartsAs::LeftOut(_) | StartsAs::KeptOut(_) => "is as it was before".into(),
                 StartsAs::Worker => format!("runs {previous} on"),
+                StartsAs::Serving if self.moments.flipped.is_none() => format!("was not drained and runs {previous} on"),
                 StartsAs::Serving => format!("runs {previous}; its health answers 200 again"),
             },
             ServerOutcome::RolledBack => format!("runs {previous} again"),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fleet::model::{
     Absence, AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss,
-    ReleaseSpec, Rolling, Ssh, Watchdog,
+    ReleaseSpec, Rolling, Ssh, Watchdog, Hooks,
 };
 use crate::server::wire::{Reply, Run};
 use std::path::Path;
@@ -59,6 +59,7 @@ pub(in crate::server) fn fleet(dir: &Path, lease: Duration) -> Fleet {
             textfile: None,
         },
         measure: None,
+        hooks: Hooks::default(),
         gateway: None,
     }
 }
