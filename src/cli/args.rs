@@ -2,15 +2,17 @@
 
 use super::drain::{Until, until};
 mod afterwards;
+mod beginning;
 mod measuring;
 mod own;
 mod sleeping;
 mod team;
 
 pub(super) use afterwards::{CompletionsArgs, HistoryArgs, ManArgs, ReportArgs};
+pub(super) use beginning::{InitArgs, Kind, Way};
 pub(super) use measuring::MeasureArgs;
 pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
-pub(super) use team::Team;
+pub(super) use team::{Confirm, Team};
 pub(super) use sleeping::{SleepAction, SleepArgs, TenantCheckArgs, TenantRenderArgs, TenantsArgs};
 
 use crate::fleet::model::parse_duration;
@@ -40,7 +42,7 @@ pub(super) struct Global {
     /// Lay deploy.DESTINATION.toml over it
     #[arg(short = 'd', long, global = true, value_name = "DESTINATION")]
     pub(super) destination: Option<String>,
-    /// Only these servers
+    /// Only these servers: by name, or by a tag as in `tag:canary`
     #[arg(long, global = true, value_name = "GLOB")]
     pub(super) servers: Option<String>,
     /// Give a variable of the compose file
@@ -88,6 +90,8 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Propose a deploy.toml from the compose file, the balancer and ~/.ssh/config, write it and check it
+    Init(Box<InitArgs>),
     /// Show what a deploy would do, and change nothing
     Plan(PlanArgs),
     /// Bring the release to the fleet, server by server
@@ -186,6 +190,8 @@ pub(super) struct ProvisionArgs {
     /// Write what the balancer says as lines of deploy.toml
     #[arg(long, conflicts_with = "apply")]
     pub(super) export: bool,
+    #[command(flatten)]
+    pub(super) confirm: Confirm,
     /// Print the IAM policy that each command needs, as JSON; nobody is asked
     #[arg(long, conflicts_with_all = ["apply", "export"])]
     pub(super) iam: bool,
@@ -295,6 +301,8 @@ pub(super) struct InstallArgs {
     /// Take them away again; releases, records and locks stay
     #[arg(long)]
     pub(super) remove: bool,
+    #[command(flatten)]
+    pub(super) confirm: Confirm,
 }
 
 #[derive(Debug, Args)]

@@ -44,6 +44,7 @@ async fn ready(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Resul
     reporter.keep();
     reporter.keep_besides(report::about(global, &loaded, "handover deploy").await);
     plan::say_warnings(reporter, check::gate(global, &loaded).await?);
+    team::confirmed(global, &loaded.fleet, &args.team.confirm)?;
     if options.allow_downtime {
         session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;
     }

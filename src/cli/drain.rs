@@ -98,6 +98,7 @@ fn fleet(global: &Global, server: &str, team: &Team) -> Result<(Fleet, ServerNam
             Problem::new(Exit::Usage, format!("deploy.toml has no server {server}")).hint(format!("there are {all}"))
         );
     }
+    super::team::confirmed(global, &fleet, &team.confirm)?;
     Ok((fleet, name))
 }
 

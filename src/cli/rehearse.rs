@@ -83,8 +83,9 @@ fn faults(fleet: &Fleet, wanted: &[String]) -> Result<Faults, Problem> {
             Some((server, service)) => (Some(ServerName::new(server)), ServiceName::new(service)),
             None => (None, ServiceName::new(text.as_str())),
         };
+        let once = fleet.run_once.iter().any(|once| once.name == service.as_str());
         let known =
-            fleet.service(&service).is_some() && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
+            (once || fleet.service(&service).is_some()) && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
         if !known {
             return Err(Problem::new(Exit::Usage, format!("--fail {text}: deploy.toml has no such server or service")));
         }
@@ -106,7 +107,7 @@ fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
         fleet.measure = default_measure(&fleet);
     }
     let options =
-        Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, offline: false };
+        Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, ..Options::default() };
     let faults = faults(&fleet, &args.fail)?;
     Ok(Prepared { fleet, options, signals: Signals::listen()?, faults })
 }

@@ -60,6 +60,7 @@ async fn ready(global: &Global, args: &ResumeArgs, reporter: &Reporter) -> Resul
             .hint("`handover deploy --servers ...` brings a release to some servers only"));
     }
     plan::say_warnings(reporter, check::gate(global, &loaded).await?);
+    team::confirmed(global, &loaded.fleet, &args.team.confirm)?;
     Ok(loaded.fleet)
 }
 
@@ -75,6 +76,7 @@ async fn youngest(session: &Session) -> Result<Journal, Problem> {
 pub(super) fn goes_on(order: &mut Order, journal: &Journal) {
     order.source = Source::OnDisk(journal.head.release.clone());
     order.options.servers.clone_from(&journal.head.only);
+    order.options.skip_once = journal.head.once.is_empty();
     order.over = Over::GoOn;
     order.resumes = Some(journal.head.run.clone());
 }

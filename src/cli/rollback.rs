@@ -66,9 +66,11 @@ async fn ready(global: &Global, args: &RollbackArgs, reporter: &Reporter) -> Res
         // It only looks.
         loaded.fleet.hooks = loaded.fleet.hooks.only(Hook::PreConnect);
     }
-    let options = input::options(global, &loaded.fleet, args.allow)?;
+    // What is run once for a release was run when it was brought.
+    let options = Options { skip_once: true, ..input::options(global, &loaded.fleet, args.allow)? };
     if !args.list {
         plan::say_warnings(reporter, check::gate(global, &loaded).await?);
+        team::confirmed(global, &loaded.fleet, &args.team.confirm)?;
         if options.allow_downtime {
             session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;
         }

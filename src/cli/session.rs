@@ -146,7 +146,12 @@ fn answer(question: &str) -> String {
     drop(err.flush());
     let mut answer = String::new();
     drop(std::io::stdin().read_line(&mut answer));
-    answer.trim().to_lowercase()
+    answer.trim().to_owned()
+}
+
+/// Asks for a word on a terminal; without one nobody is there to say it.
+pub(super) fn asks_for(question: &str) -> Option<String> {
+    is_terminal().then(|| answer(question))
 }
 
 /// Asks what is to become of a deploy that broke off; without a terminal nobody guesses.
@@ -158,7 +163,7 @@ fn go_on(global: &Global, unfinished: &Unfinished, order: &mut Order) -> bool {
         "an earlier deploy broke off: {}\n[r]esume it, [s]tart over with this release, or [n]either?",
         unfinished.sentence()
     );
-    match answer(&question).as_str() {
+    match answer(&question).to_lowercase().as_str() {
         "r" | "resume" => super::resume::goes_on(order, &unfinished.journal),
         "s" | "start" | "start over" => order.over = Over::GoOn,
         _ => return false,
@@ -171,7 +176,7 @@ pub(super) fn confirm(global: &Global, question: &str) -> Result<(), Problem> {
     if global.yes {
         return Ok(());
     }
-    if is_terminal() && matches!(answer(&format!("{question} [y/N]")).as_str(), "y" | "yes") {
+    if is_terminal() && matches!(answer(&format!("{question} [y/N]")).to_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
     Err(Problem::new(Exit::Refused, "not confirmed; nothing was touched").hint("--yes answers every question"))

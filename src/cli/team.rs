@@ -1,6 +1,7 @@
 //! The team's own commands: whether they can be run at all, and with which secrets that nobody is shown.
 
-use super::args::{Global, Team};
+use super::args::{Confirm, Global, Team};
+use super::session;
 use crate::adapters::here::{Commands, unusable};
 use crate::config::Loaded;
 use crate::diag::{Exit, Problem};
@@ -30,6 +31,20 @@ pub(super) fn hooks(loaded: &mut Loaded, team: &Team) -> Result<(), Problem> {
     }
     Err(Problem::new(Exit::Usage, missing.join("\n"))
         .hint("a path is relative to deploy.toml's folder; `--skip-hooks` leaves every hook out"))
+}
+
+/// Where deploy.toml wants it, whoever changes something says which destination is meant; `--yes` is no answer to that.
+pub(super) fn confirmed(global: &Global, fleet: &Fleet, said: &Confirm) -> Result<(), Problem> {
+    let name = global.destination.as_deref().unwrap_or(&fleet.app);
+    let asked = || session::asks_for(&format!("this changes `{name}`; write its name to go on:"));
+    match &said.confirm {
+        Some(word) if word == name => Ok(()),
+        Some(word) => Err(Problem::new(Exit::Usage, format!("--confirm {word}: this is `{name}`; nothing was touched"))
+            .hint("`-d` names the destination")),
+        None if !fleet.confirm || asked().as_deref() == Some(name) => Ok(()),
+        None => Err(Problem::new(Exit::Refused, format!("`{name}` wants to be confirmed by its name; nothing was touched"))
+            .hint(format!("`--confirm {name}` says so without a terminal"))),
+    }
 }
 
 /// This machine, as the hooks of a fleet see it.

@@ -6,7 +6,7 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    HealthSettings, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, Once, OnLoss, ReleaseSpec, Rolling,
     RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
         hooks: hooks(root.sub("hooks"))?,
+        run_once: root.subs("run_once").into_iter().map(once).collect::<Option<_>>()?,
+        confirm: root.flag("confirm")?,
         gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"), Some(root))?) } else { None },
         measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
         app,
@@ -59,6 +61,15 @@ fn hooks(view: View<'_>) -> Option<Hooks> {
         Some((hook, HookSpec { run: own.texts("run")?, limit: own.duration("limit")? }))
     };
     Hook::ALL.into_iter().filter(|hook| view.has(hook.word())).map(one).collect()
+}
+
+fn once(view: View<'_>) -> Option<Once> {
+    Some(Once {
+        name: view.text("name")?,
+        service: ServiceName::new(view.text("service")?),
+        run: view.texts("run")?,
+        limit: view.duration("limit")?,
+    })
 }
 
 fn lock(view: View<'_>, dir: &str) -> Option<LockSpec> {
@@ -271,6 +282,7 @@ fn server(view: View<'_>, groups: &[GroupName]) -> Option<Server> {
         ssh: view.text("ssh")?,
         targets,
         zone: view.text("zone").map(Zone::new),
+        tags: view.texts("tags")?,
     })
 }
 

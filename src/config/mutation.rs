@@ -15,7 +15,7 @@ pub type Compose = Known<BTreeMap<ServiceName, ComposeService>>;
 const ITS_OWN: &str = "how long a command of the team's takes is known to nobody else; cut off, it refuses or is told";
 
 /// Numbers that may be anything, each with the reason.
-const FREE: [(&str, &str); 31] = [
+const FREE: [(&str, &str); 32] = [
     ("balancer.group.port", "a port is a name: the guard finds no target under a wrong one"),
     ("balancer.group.health.port", "a port is a name: the flip is not seen under a wrong one"),
     ("service.verify.status", "a status is a name: verify fails on a wrong one"),
@@ -28,6 +28,7 @@ const FREE: [(&str, &str); 31] = [
     ("hooks.post_server.limit", ITS_OWN),
     ("hooks.post_deploy.limit", ITS_OWN),
     ("hooks.on_failure.limit", ITS_OWN),
+    ("run_once.limit", ITS_OWN),
     ("gateway.held", "who does not fit is answered 503 at once, which is counted"),
     ("gateway.connections", "the idle ones go first, and every one that goes is counted"),
     ("gateway.head_timeout", "only how slow a client may be"),

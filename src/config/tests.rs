@@ -73,6 +73,7 @@ fn server(name: &str, id: &str, zone: &str) -> Server {
         ssh: format!("deploy@{name}"),
         targets: [(GroupName::from("mythex-api"), vec![target])].into(),
         zone: Some(zone.into()),
+        tags: Vec::new(),
     }
 }
 
@@ -158,6 +159,8 @@ fn example() -> Fleet {
             textfile: None,
         },
         hooks: Hooks::default(),
+        run_once: Vec::new(),
+        confirm: false,
         gateway: None,
         measure: Some(Measure { url: "https://api.mythex.example/version".to_owned(), rate: 20.0, timeout: s(10) }),
     }

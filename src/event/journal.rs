@@ -40,6 +40,9 @@ pub struct Head {
     /// The run that this one goes on with.
     #[serde(default)]
     pub resumes: Option<String>,
+    /// What is to be run once before the first server, whoever goes on with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub once: Vec<String>,
     /// What for.
     #[serde(default)]
     pub purpose: Purpose,
@@ -251,6 +254,7 @@ mod tests {
             servers: vec!["web-1".into(), "web-2".into()],
             only: None,
             resumes: None,
+            once: Vec::new(),
             purpose: Purpose::Deploy,
         }
     }

@@ -4,7 +4,7 @@
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
 use crate::fleet::model::{
-    Absence, Container, Fleet, GroupName, Holder, Known, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
+    Absence, Container, Fleet, GroupName, Holder, Known, Once, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
 };
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -199,6 +199,13 @@ pub enum Request {
     Count,
     /// Read who checks the server's health, node by node, as the gateway counted it.
     Nodes,
+    /// Run something once for a staged release, in a container of its own beside what serves.
+    Once {
+        /// Which release.
+        release: ReleaseId,
+        /// What.
+        once: Once,
+    },
     /// Stop the project's services, each with its own grace period, and remove the containers.
     Stop,
     /// Bring a staged release up; nothing is pulled, nothing is built.
@@ -272,6 +279,8 @@ pub enum Reply {
     Count(Option<u64>),
     /// To `Nodes`.
     Nodes(Known<NodesSeen>),
+    /// To `Once`.
+    Once(OnceEnd),
     /// To `Stop` and `Sleep`.
     Stopped(Stopped),
     /// To `Start`: every container of the project afterwards.
@@ -286,6 +295,17 @@ pub enum Reply {
     Journals(Vec<String>),
     /// To `Install` and `Uninstall`: what was changed, each as a sentence.
     Installed(Vec<String>),
+}
+
+/// How something that was run once ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnceEnd {
+    /// Its exit code; `None` where it was ended by force.
+    pub code: Option<i32>,
+    /// The last lines that it printed, without secrets.
+    pub output: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A release that lies on a server.

@@ -177,7 +177,7 @@ async fn post_hooks_that_fail_are_told_and_undo_nothing() {
 async fn lost_requests_end_with_on_failure_although_all_is_deployed() {
     let world = world().await;
     let lost = world.lost.clone();
-    let deployed = world.deploy_with(Options::default(), |_| drop(lost.send_replace(3))).await;
+    let deployed = world.deploy_with(Options::default(), |_| lost.send_modify(|lost| *lost = 3)).await;
     assert_eq!(exit(&deployed), Exit::Lost, "{}", message(&deployed));
     assert_eq!(names(&world).last().map(String::as_str), Some("on_failure"));
     assert_eq!((told(&world, "HANDOVER_OUTCOME"), told(&world, "HANDOVER_LOST")), ("lost_requests".into(), "3".into()));

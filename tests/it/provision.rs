@@ -283,6 +283,7 @@ impl Server for Door {
                 watchdog: None,
                 installed: None,
                 asleep: BTreeMap::new(),
+                once: Vec::new(),
                 drift: Vec::new(),
                 nodes: None,
             })),

@@ -81,6 +81,8 @@ struct Sim {
     lies: BTreeSet<Lie>,
     /// This service sleeps here, and whether it runs all the same.
     asleep: Option<ServiceName>,
+    /// What was run once here.
+    once: Vec<OnceRecord>,
     roused: bool,
     restarts: u32,
     requests: Vec<String>,
@@ -133,6 +135,10 @@ pub struct Inner {
     releases: BTreeMap<ReleaseId, Manifest>,
     new: ReleaseId,
     grace_before_leaving: Duration,
+    /// Every order to run something once: where, what, and whether a server was out then.
+    pub once: Vec<(ServerName, String, bool)>,
+    /// The next one of that name ends so.
+    pub once_ends: BTreeMap<String, Result<Option<i32>, ServerError>>,
 }
 
 /// The pretended fleet.
@@ -218,6 +224,8 @@ impl World {
             releases,
             new: ReleaseId::new(NEW),
             grace_before_leaving: Duration::from_secs(60),
+            once: Vec::new(),
+            once_ends: BTreeMap::new(),
         };
         let world = Self {
             inner: Arc::new(Mutex::new(inner)),
@@ -481,6 +489,7 @@ impl Sim {
             deploy_locked: false,
             lies: BTreeSet::new(),
             asleep: None,
+            once: Vec::new(),
             roused: false,
             restarts: 0,
             requests: Vec::new(),
@@ -677,6 +686,7 @@ impl Inner {
             watchdog: None,
             installed: None,
             asleep: sim.asleep.iter().map(|name| (name.clone(), "nobody needed it".to_owned())).collect(),
+            once: sim.once.clone(),
             drift: Vec::new(),
             nodes: None,
         }
@@ -738,6 +748,11 @@ impl SimPort {
             Request::Stop => {
                 let slow = self.world.with(|inner| inner.sims[&self.name].lies(Lie::StopsSlowly));
                 self.stop(Duration::from_secs(if slow { 100 } else { 2 })).await
+            }
+            Request::Once { release, once } => {
+                self.world.with(|inner| inner.begins_once(&self.name, &release, &once));
+                self.world.clock.sleep(Duration::from_secs(30)).await;
+                self.world.with(|inner| inner.ran_once(&self.name, release, &once))
             }
             request => {
                 self.world.clock.sleep(wait).await;
@@ -807,6 +822,25 @@ impl SimPort {
 }
 
 impl Inner {
+    fn begins_once(&mut self, name: &ServerName, release: &ReleaseId, once: &Once) {
+        let out = self.sims.values().any(|sim| sim.drained || sim.is_new());
+        self.once.push((name.clone(), once.name.clone(), out));
+        self.note(name, release, once, OnceState::Began);
+    }
+
+    fn ran_once(&mut self, name: &ServerName, release: ReleaseId, once: &Once) -> Result<Reply, ServerError> {
+        let code = self.once_ends.remove(&once.name).unwrap_or(Ok(Some(0)))?;
+        let state = if code == Some(0) { OnceState::Done } else { OnceState::Failed };
+        self.note(name, &release, once, state);
+        let output = vec!["relation \"users\" already exists".to_owned()];
+        Ok(Reply::Once(OnceEnd { code, output, took: Duration::from_secs(30) }))
+    }
+
+    fn note(&mut self, name: &ServerName, release: &ReleaseId, once: &Once, state: OnceState) {
+        let record = OnceRecord { release: release.clone(), name: once.name.clone(), state, at: 0 };
+        note_once(&mut self.sims.get_mut(name).expect("server").once, record);
+    }
+
     fn answer(&mut self, name: &ServerName, request: Request) -> Result<Reply, ServerError> {
         let word = format!("{request:?}").split([' ', '{', '(']).next().unwrap_or_default().to_lowercase();
         let image_ids = |inner: &Self, id: &ReleaseId| inner.image_ids(id);
@@ -946,6 +980,7 @@ impl Inner {
             | Request::Freeze { .. }
             | Request::Unfreeze
             | Request::Stop
+            | Request::Once { .. }
             | Request::Journal { .. }
             | Request::Journals { .. }
             | Request::Install

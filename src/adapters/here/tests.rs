@@ -1,3 +1,5 @@
+//! Real commands, ended in every way.
+
 use super::*;
 use crate::fleet::model::Hook;
 

@@ -35,4 +35,9 @@ pub(super) const HOOK_ROWS: &[Key] = &[
 
     key("hooks.on_failure", "run", COMMAND, Required, "[\"scripts/announce\", \"failed\"]", "Program and arguments, no shell; a path is relative to deploy.toml's folder, where it runs."),
     key("hooks.on_failure", "limit", LIMIT, Default("\"5m\""), "\"10m\"", "Ended by force after so long, which is a failure."),
+
+    key("run_once", "name", Kind::Text(Form::Service), Required, "\"migrate\"", "What it is called."),
+    key("run_once", "service", Kind::Text(Form::Service), Required, "\"api\"", "A container of this service, as the new release defines it: its image, environment, mounts and networks; no ports. Nothing else is started for it."),
+    key("run_once", "run", COMMAND, Required, "[\"./manage.py\", \"migrate\"]", "Program and arguments, no shell, in the place of the service's `command`; its entrypoint stays."),
+    key("run_once", "limit", LIMIT, Default("\"10m\""), "\"30m\"", "Ended by force after so long, which is a failure."),
 ];

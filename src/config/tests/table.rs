@@ -112,6 +112,10 @@ pre_drain = { run = [\"a\"] }
 post_server = { run = [\"a\"] }
 post_deploy = { run = [\"a\"] }
 on_failure = { run = [\"a\"] }
+[[run_once]]
+name = \"m\"
+service = \"w\"
+run = [\"a\"]
 ";
 
 #[test]
@@ -130,7 +134,7 @@ fn leaving_a_key_out_is_the_same_as_writing_its_default() {
             "balancer.group" | "service.verify" => &bare,
             "drain.http" => &called,
             table if table.starts_with("gateway") => &fronted,
-            table if table.starts_with("hooks") => &hooked,
+            table if table.starts_with("hooks") || table == "run_once" => &hooked,
             _ => &measured,
         };
         assert_eq!(fleet(&with(text, key, value)), fleet(text), "{}", key.path());

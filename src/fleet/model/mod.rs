@@ -5,6 +5,7 @@ mod gateway;
 mod hooks;
 mod ids;
 mod observed;
+mod once;
 mod sleep;
 mod spec;
 mod tenant;
@@ -21,6 +22,7 @@ pub use observed::{
     Absence, Beside, Container, ContainerState, FrontView, GroupAttributes, GroupView, Holder, Known, OverrideState,
     ReleaseOnDisk, ServerFacts, ServerView, Snapshot, TargetReason, TargetState, TargetView, Word, front_name,
 };
+pub use once::{Once, OnceRecord, OnceState, note as note_once};
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,

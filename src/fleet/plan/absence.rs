@@ -55,7 +55,7 @@ pub fn drain(
     let (lowest_capacity, capacity_why) = if stays { (Vec::new(), Vec::new()) } else { maker.capacity(&batches) };
     let since = facts.absence.as_ref().map_or(0, |before| before.since);
     let aim = Aim::Drain(Absence { since, ..absence });
-    maker.into_plan(aim, Found { batches, unchanged: Vec::new(), lowest_capacity }, capacity_why)
+    maker.into_plan(aim, Found { once: None, batches, unchanged: Vec::new(), lowest_capacity }, capacity_why)
 }
 
 /// Plans to bring a server back that is out of rotation; an empty plan where it is in.
@@ -78,7 +78,7 @@ pub fn undrain(fleet: &Fleet, snapshot: &Snapshot, name: &ServerName, options: &
         let steps = maker.steps_of(server, &RETURNS);
         batches.push(vec![server_plan(name, facts, starts_as, targets, steps)]);
     }
-    maker.into_plan(Aim::Undrain, Found { batches, unchanged, lowest_capacity: Vec::new() }, Vec::new())
+    maker.into_plan(Aim::Undrain, Found { once: None, batches, unchanged, lowest_capacity: Vec::new() }, Vec::new())
 }
 
 /// The server, and what is known of it.

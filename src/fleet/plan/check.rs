@@ -22,6 +22,10 @@ pub fn check(fleet: &Fleet, plan: &Plan) -> Vec<Note> {
     if let Some(batch) = plan.batches.iter().find(|batch| batch.len() > most || batch.is_empty()) {
         notes.push(Note { server: None, what: format!("a batch of {} where 1 to {most} are allowed", batch.len()) });
     }
+    if let Some(once) = &plan.once {
+        let server = Some(once.server.name.clone());
+        notes.extend(super::once::faults(once).into_iter().map(|what| Note { server: server.clone(), what }));
+    }
     for server in plan.servers() {
         steps_in_order(plan, server, &mut notes);
         every_hook(fleet, server, &mut notes);

@@ -12,6 +12,8 @@ pub enum Step {
     Guard,
     /// Take the server lock.
     Lock,
+    /// What is run once for the release, before any server leaves rotation.
+    RunOnce,
     /// The team's own command before the server leaves rotation.
     PreDrain,
     /// Make health answer 503 while real traffic goes on.
@@ -60,7 +62,7 @@ impl Step {
     #[must_use]
     pub fn undo(self) -> Undo {
         match self {
-            Self::Guard | Self::Lock | Self::PreDrain | Self::Unlock | Self::PostServer => Undo::Nothing,
+            Self::Guard | Self::Lock | Self::RunOnce | Self::PreDrain | Self::Unlock | Self::PostServer => Undo::Nothing,
             Self::Flip | Self::Out | Self::Settle | Self::GuardAgain => Undo::FlipBack,
             Self::Stop
             | Self::Start
@@ -79,6 +81,7 @@ impl Step {
         match self {
             Self::Guard => "guard",
             Self::Lock => "lock",
+            Self::RunOnce => "run once",
             Self::PreDrain => "pre drain",
             Self::Flip => "flip",
             Self::Out => "out",

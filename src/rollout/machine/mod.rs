@@ -8,6 +8,7 @@ mod ending;
 mod hooks;
 mod judge;
 mod nodes;
+mod once;
 mod polls;
 mod protection;
 mod rotation;
@@ -157,6 +158,8 @@ impl Setup {
 /// Where the run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// What is run once.
+    Once,
     /// A batch is worked on.
     Batch,
     /// `rolling.pause`.
@@ -171,6 +174,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Machine {
     setup: Setup,
+    once: Option<ServerPlan>,
     batches: Vec<Vec<ServerPlan>>,
     at_batch: usize,
     reverting: bool,
@@ -193,8 +197,10 @@ impl Machine {
     pub fn new(setup: Setup) -> Self {
         let batches = setup.plan.batches.clone();
         let polls = Polls::new(setup.plan.groups.keys());
+        let once = setup.plan.once.as_ref().filter(|once| !once.run.is_empty()).map(|once| once.server.clone());
         Self {
             setup,
+            once,
             batches,
             at_batch: 0,
             reverting: false,
@@ -320,6 +326,10 @@ impl Machine {
                 Phase::Ended => return,
                 Phase::Pause(until) if now < until && !self.interrupted && !self.halts_by_loss() => return,
                 Phase::Pause(_) => self.next_batch(now, out),
+                Phase::Once => {
+                    self.finished.append(&mut self.tracks);
+                    self.phase = Phase::Pause(now);
+                }
                 Phase::Batch => self.batch_done(now),
                 Phase::FinalCheck => {
                     self.finished.append(&mut self.tracks);
@@ -330,7 +340,7 @@ impl Machine {
     }
 
     fn note_moments(&mut self) {
-        for track in &self.tracks {
+        for track in self.tracks.iter().filter(|track| !track.is_once) {
             self.first_lock = [self.first_lock, track.moments.locked].into_iter().flatten().min();
             self.last_in = [self.last_in, track.moments.in_again].into_iter().flatten().max();
         }
@@ -362,6 +372,11 @@ impl Machine {
             self.end(out);
             return;
         }
+        if let Some(plan) = self.once.take() {
+            self.phase = Phase::Once;
+            self.tracks = vec![self.track(plan, Course::Forward, now).once()];
+            return;
+        }
         let (course, batch) =
             (if self.reverting { Course::RollBack } else { Course::Forward }, self.batches[self.at_batch].clone());
         self.phase = Phase::Batch;
@@ -391,6 +406,7 @@ impl Machine {
         let plans: Vec<ServerPlan> = self
             .finished
             .iter()
+            .filter(|track| !track.is_once)
             .map(|track| track.plan.name.clone())
             .chain(self.setup.plan.unchanged.clone())
             .map(|name| ServerPlan {

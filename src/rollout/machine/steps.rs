@@ -57,6 +57,7 @@ impl Track {
             Step::Sleep => self.ask(cx, now, step, Request::Sleep),
             Step::Back => self.back(cx, now, step),
             Step::Unlock => self.unlock(cx, now, step),
+            Step::RunOnce => self.run_once(cx, now, step),
             Step::PreDrain => self.hook(cx, Hook::PreDrain),
             Step::PostServer => self.hook(cx, Hook::PostServer),
         }
@@ -100,6 +101,7 @@ impl Track {
                     ..Cause::new(CauseKind::Held, message)
                 })
             }
+            (Step::RunOnce, Reply::Once(end)) => self.ran_once(cx, end),
             (Step::Flip, Reply::Done) => {
                 self.moments.flipped = Some(now);
                 if !(self.revert || self.course == Course::Forward) || !self.drains() {

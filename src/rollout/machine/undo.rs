@@ -228,6 +228,7 @@ impl Track {
         let undo_failed = self.undo_failed || (self.causes.len() > 1 && self.course == Course::Finish);
         let outcome = match self.course {
             _ if self.is_final_check => ServerOutcome::Deployed,
+            _ if self.is_once => ServerOutcome::Untouched,
             Course::Forward | Course::Finish if !undo_failed => match &cx.setup.plan.aim {
                 Aim::Deploy => ServerOutcome::Deployed,
                 Aim::Drain(_) => ServerOutcome::Drained,
@@ -242,7 +243,7 @@ impl Track {
             _ => ServerOutcome::Unknown,
         };
         self.outcome = Some(outcome);
-        if !self.is_final_check {
+        if !self.is_aside() {
             let what = self.sentence(outcome);
             cx.say(Event::ServerDone { server: self.plan.name.clone(), outcome, took: self.took, what });
         }

@@ -9,6 +9,7 @@ mod deadman;
 mod drain;
 mod install;
 mod observe;
+mod once;
 mod own;
 mod record;
 mod site;

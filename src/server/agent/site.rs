@@ -84,6 +84,7 @@ impl Site {
                 | Request::Start { .. }
                 | Request::Switch { .. }
                 | Request::Sleep
+                | Request::Once { .. }
                 | Request::Absent { .. }
                 | Request::Adopt
                 | Request::Lock { .. }
@@ -130,6 +131,7 @@ impl Site {
                 None => None,
             })),
             Request::Nodes => Ok(Reply::Nodes(probes::nodes(&self.fleet.drain.by).await)),
+            Request::Once { release, once } => Ok(Reply::Once(self.once(&release, &once).await?)),
             Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),

@@ -60,6 +60,8 @@ pub(in crate::server) fn fleet(dir: &Path, lease: Duration) -> Fleet {
         },
         measure: None,
         hooks: Hooks::default(),
+        run_once: Vec::new(),
+        confirm: false,
         gateway: None,
     }
 }
