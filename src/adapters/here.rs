@@ -48,12 +48,7 @@ enum Over {
 impl Commands {
     /// Commands run in the folder of deploy.toml and are told these variables besides; what `secrets` holds is never shown.
     #[must_use]
-    pub fn new(
-        dir: &Path,
-        env: BTreeMap<String, String>,
-        secrets: Secrets,
-        interrupts: watch::Receiver<u32>,
-    ) -> Self {
+    pub fn new(dir: &Path, env: BTreeMap<String, String>, secrets: Secrets, interrupts: watch::Receiver<u32>) -> Self {
         let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir.to_owned() };
         Self { dir, env, secrets, interrupts }
     }

@@ -12,8 +12,8 @@ pub(super) use afterwards::{CompletionsArgs, HistoryArgs, ManArgs, ReportArgs};
 pub(super) use beginning::{InitArgs, Kind, Way};
 pub(super) use measuring::MeasureArgs;
 pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
-pub(super) use team::{Confirm, Team};
 pub(super) use sleeping::{SleepAction, SleepArgs, TenantCheckArgs, TenantRenderArgs, TenantsArgs};
+pub(super) use team::{Confirm, Team};
 
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};

@@ -84,8 +84,8 @@ fn faults(fleet: &Fleet, wanted: &[String]) -> Result<Faults, Problem> {
             None => (None, ServiceName::new(text.as_str())),
         };
         let once = fleet.run_once.iter().any(|once| once.name == service.as_str());
-        let known =
-            (once || fleet.service(&service).is_some()) && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
+        let known = (once || fleet.service(&service).is_some())
+            && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
         if !known {
             return Err(Problem::new(Exit::Usage, format!("--fail {text}: deploy.toml has no such server or service")));
         }

@@ -39,11 +39,15 @@ pub(super) fn confirmed(global: &Global, fleet: &Fleet, said: &Confirm) -> Resul
     let asked = || session::asks_for(&format!("this changes `{name}`; write its name to go on:"));
     match &said.confirm {
         Some(word) if word == name => Ok(()),
-        Some(word) => Err(Problem::new(Exit::Usage, format!("--confirm {word}: this is `{name}`; nothing was touched"))
-            .hint("`-d` names the destination")),
+        Some(word) => {
+            Err(Problem::new(Exit::Usage, format!("--confirm {word}: this is `{name}`; nothing was touched"))
+                .hint("`-d` names the destination"))
+        }
         None if !fleet.confirm || asked().as_deref() == Some(name) => Ok(()),
-        None => Err(Problem::new(Exit::Refused, format!("`{name}` wants to be confirmed by its name; nothing was touched"))
-            .hint(format!("`--confirm {name}` says so without a terminal"))),
+        None => {
+            Err(Problem::new(Exit::Refused, format!("`{name}` wants to be confirmed by its name; nothing was touched"))
+                .hint(format!("`--confirm {name}` says so without a terminal")))
+        }
     }
 }
 

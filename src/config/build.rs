@@ -6,8 +6,9 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, Once, OnLoss, ReleaseSpec, Rolling,
-    RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
+    HealthSettings, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure,
+    OnLoss, Once, ReleaseSpec, Rolling, RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId,
+    TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;

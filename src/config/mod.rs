@@ -29,8 +29,7 @@ mod tests;
 
 pub use compose::{
     AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, ComposeOffer, HealthTest, LINTS, Lint, LintFinding,
-    ServiceNumbers, ServiceOffer, WHOLE,
-    compose_text_problems, lint_page,
+    ServiceNumbers, ServiceOffer, WHOLE, compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema, tenants_page};
 pub use export::balancer_lines;

@@ -10,9 +10,9 @@ mod tenants;
 
 use super::*;
 use crate::fleet::model::{
-    AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, HostKeys,
-    LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket, Server, Service, Ssh, TargetSpec,
-    Verify, Watchdog, Hooks,
+    AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, Hooks,
+    HostKeys, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket, Server, Service, Ssh,
+    TargetSpec, Verify, Watchdog,
 };
 use proptest::prelude::*;
 use std::time::Duration;

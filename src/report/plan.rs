@@ -63,7 +63,10 @@ fn once(plan: &Plan, out: &mut String) {
     for run in &once.run {
         let limit = show_duration(run.limit);
         let command = run.run.join(" ");
-        out.push_str(&format!("once, on {}: {} in {}: {command} (at most {limit})\n", once.server.name, run.name, run.service));
+        out.push_str(&format!(
+            "once, on {}: {} in {}: {command} (at most {limit})\n",
+            once.server.name, run.name, run.service
+        ));
     }
     for name in &once.done {
         out.push_str(&format!("once: {name} was run for this release already\n"));

@@ -103,7 +103,9 @@ async fn run<S: Server, B: Balancer>(
     let interrupts = outside.interrupts.clone();
     let allowed = hooks::pre_deploy(ports, order, &ready.setup.told, clock, tell.events).await;
     let allowed = match allowed {
-        _ if *interrupts.borrow() > 0 => Err(Problem::new(Exit::Interrupted, "interrupted before anything was touched")),
+        _ if *interrupts.borrow() > 0 => {
+            Err(Problem::new(Exit::Interrupted, "interrupted before anything was touched"))
+        }
         allowed => allowed,
     };
     if let Err(problem) = allowed {

@@ -25,11 +25,7 @@ pub struct Ports<S, B> {
 
 impl<S, B> Clone for Ports<S, B> {
     fn clone(&self) -> Self {
-        Self {
-            servers: self.servers.clone(),
-            balancer: Arc::clone(&self.balancer),
-            here: Arc::clone(&self.here),
-        }
+        Self { servers: self.servers.clone(), balancer: Arc::clone(&self.balancer), here: Arc::clone(&self.here) }
     }
 }
 

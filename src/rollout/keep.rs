@@ -180,7 +180,10 @@ impl Sink for Keeper<'_> {
 /// That a look began is not worth a write to the disk of a server.
 fn worth_a_line(step: Step, state: StepState) -> bool {
     state != StepState::Began
-        || matches!(step, Step::RunOnce | Step::Flip | Step::Stop | Step::Start | Step::Switch | Step::Sleep | Step::Back)
+        || matches!(
+            step,
+            Step::RunOnce | Step::Flip | Step::Stop | Step::Start | Step::Switch | Step::Sleep | Step::Back
+        )
 }
 
 /// Writes down what became of the requests, which is known only after the run.

@@ -4,7 +4,8 @@
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
 use crate::fleet::model::{
-    Absence, Container, Fleet, GroupName, Holder, Known, Once, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
+    Absence, Container, Fleet, GroupName, Holder, Known, Once, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName,
+    ServiceName,
 };
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;

@@ -106,6 +106,7 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/tenants.md",
         "docs/sleep-story.md",
         "docs/hooks.md",
+        "docs/init.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {

@@ -235,9 +235,9 @@ async fn an_interrupt_does_not_wait_for_a_hook() {
     assert_eq!(world.state("web-1"), "current new, runs new");
     assert_eq!(world.state("web-2"), "current old, runs old");
     let lines = world.events.lock().expect("events");
-    let began = lines.iter().filter(|line| {
-        matches!(&line.event, Event::Step { server, state: StepState::Began, .. } if server.as_str() == "web-2")
-    });
+    let began = lines.iter().filter(
+        |line| matches!(&line.event, Event::Step { server, state: StepState::Began, .. } if server.as_str() == "web-2"),
+    );
     assert_eq!(began.count(), 0);
 }
 
@@ -286,13 +286,8 @@ fn shown(output: &Output) -> String {
 #[test]
 fn pre_connect_comes_before_anything_is_connected_to_for_every_command() {
     let hooks = "[hooks]\npre_connect = { run = [\"./hook\", \"1\"] }\non_failure = { run = [\"./hook\", \"0\"] }\n";
-    let commands: [&[&str]; 5] = [
-        &["deploy", "--set", "TAG=1"],
-        &["rollback"],
-        &["resume"],
-        &["drain", "web-1"],
-        &["undrain", "web-1"],
-    ];
+    let commands: [&[&str]; 5] =
+        [&["deploy", "--set", "TAG=1"], &["rollback"], &["resume"], &["drain", "web-1"], &["undrain", "web-1"]];
     for args in commands {
         let dir = folder(hooks);
         let output = handover(dir.path(), args);

@@ -14,7 +14,9 @@ use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
 use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
 use handover::rollout::port::{Balancer, BalancerError, Here, Server as ServerPort, ServerError};
-use handover::rollout::{Deployed, Files, HookCommand, HookFailed, Order, Outside, Ports, Running, Source, Tell, deploy};
+use handover::rollout::{
+    Deployed, Files, HookCommand, HookFailed, Order, Outside, Ports, Running, Source, Tell, deploy,
+};
 use handover::server::wire::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

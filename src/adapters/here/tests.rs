@@ -64,7 +64,7 @@ async fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
     let dir = tempfile::tempdir().expect("a folder");
     let commands = commands(dir.path(), &watch::channel(0).0);
     let (ended, lines) = run(&commands, sh("sleep 300 & echo $!; wait", Duration::from_millis(300))).await;
-    assert_eq!(ended.expect_err("late").message, "`sh` was not over within 300ms and was ended by force");
+    assert_eq!(ended.expect_err("late").message, "`sh` was not over within 0.3s and was ended by force");
     let child = lines[0].clone();
     let alive = || std::fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
     while alive() {

@@ -19,8 +19,8 @@ mod tests;
 pub use files::ComposeFiles;
 pub use lint::{LINTS, Lint, LintFinding, lint_page};
 pub use mounts::compose_text_problems;
-pub use offer::{ComposeOffer, HealthTest, ServiceOffer};
 pub use numbers::{AS_READ, ComposeAnswer, ComposeNumbers, ServiceNumbers, WHOLE};
+pub use offer::{ComposeOffer, HealthTest, ServiceOffer};
 
 use crate::config::{Loaded, Source};
 

@@ -10,16 +10,8 @@ use crate::fleet::model::{
 use crate::fleet::timing;
 
 /// Out: by the same proofs as in a deploy.
-const LEAVES: [Step; 8] = [
-    Step::Guard,
-    Step::Lock,
-    Step::PreDrain,
-    Step::Flip,
-    Step::Out,
-    Step::Settle,
-    Step::Unlock,
-    Step::PostServer,
-];
+const LEAVES: [Step; 8] =
+    [Step::Guard, Step::Lock, Step::PreDrain, Step::Flip, Step::Out, Step::Settle, Step::Unlock, Step::PostServer];
 /// It is out already, and the record is written anew.
 const STAYS: [Step; 4] = [Step::Lock, Step::Flip, Step::Unlock, Step::PostServer];
 /// Verified first, then in.

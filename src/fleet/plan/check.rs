@@ -102,10 +102,9 @@ fn every_hook(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {
     let leaves = has(Step::Out) || (has(Step::Stop) && server.starts_as.needs_drain() && !server.targets.is_empty());
     let due = [(Hook::PreDrain, Step::PreDrain, leaves), (Hook::PostServer, Step::PostServer, true)];
     let missing = due.iter().filter(|(hook, step, due)| *due && fleet.hooks.get(*hook).is_some() && !has(*step));
-    notes.extend(missing.map(|(_, step, _)| Note {
-        server: Some(server.name.clone()),
-        what: format!("has no step `{step}`"),
-    }));
+    notes.extend(
+        missing.map(|(_, step, _)| Note { server: Some(server.name.clone()), what: format!("has no step `{step}`") }),
+    );
 }
 
 fn deadlines(server: &ServerPlan) -> Vec<String> {

@@ -1,7 +1,9 @@
 //! The numbers that a plan is made with: each group's, and from them each step's expected time and deadline.
 
 use super::{PlannedStep, StartsAs, Step};
-use crate::fleet::model::{Drain, DrainBy, Fleet, Hook, GroupAttributes, GroupName, GroupView, HealthSettings, Once, Word};
+use crate::fleet::model::{
+    Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings, Hook, Once, Word,
+};
 use crate::fleet::patience::ENGINE_MARGIN;
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
 use crate::fleet::timing;

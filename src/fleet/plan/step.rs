@@ -62,7 +62,9 @@ impl Step {
     #[must_use]
     pub fn undo(self) -> Undo {
         match self {
-            Self::Guard | Self::Lock | Self::RunOnce | Self::PreDrain | Self::Unlock | Self::PostServer => Undo::Nothing,
+            Self::Guard | Self::Lock | Self::RunOnce | Self::PreDrain | Self::Unlock | Self::PostServer => {
+                Undo::Nothing
+            }
             Self::Flip | Self::Out | Self::Settle | Self::GuardAgain => Undo::FlipBack,
             Self::Stop
             | Self::Start

@@ -203,9 +203,7 @@ fn floor(machine: &Machine) -> Floor {
             .finished
             .iter()
             .filter(|track| {
-                !track.is_aside()
-                    && track.took.settle_in.is_some()
-                    && batch.iter().any(|s| s.name == track.plan.name)
+                !track.is_aside() && track.took.settle_in.is_some() && batch.iter().any(|s| s.name == track.plan.name)
             })
             .collect();
         if tracks.is_empty() {

@@ -38,10 +38,7 @@ impl Track {
             Some(code) => format!("ended with exit code {code}"),
             None => "was not over by its limit and was ended by force".to_owned(),
         };
-        Progress::Failed(Cause {
-            output: end.output,
-            ..self.of_once(cx, format!("run_once `{name}` {how}"))
-        })
+        Progress::Failed(Cause { output: end.output, ..self.of_once(cx, format!("run_once `{name}` {how}")) })
     }
 
     /// A cause that stands for what cannot be taken back.

@@ -263,7 +263,9 @@ impl Track {
                 StartsAs::Empty => "is empty as before".into(),
                 StartsAs::Broken(_) | StartsAs::LeftOut(_) | StartsAs::KeptOut(_) => "is as it was before".into(),
                 StartsAs::Worker => format!("runs {previous} on"),
-                StartsAs::Serving if self.moments.flipped.is_none() => format!("was not drained and runs {previous} on"),
+                StartsAs::Serving if self.moments.flipped.is_none() => {
+                    format!("was not drained and runs {previous} on")
+                }
                 StartsAs::Serving => format!("runs {previous}; its health answers 200 again"),
             },
             ServerOutcome::RolledBack => format!("runs {previous} again"),

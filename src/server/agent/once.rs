@@ -67,11 +67,8 @@ impl Site {
         match self.change(&line, once.limit).await {
             Ok(output) => {
                 let both = format!("{}{}", output.text(), output.stderr);
-                let output = OnceEnd {
-                    code: Some(output.code),
-                    output: shown(last_lines(&both, SHOWN)),
-                    took: Duration::ZERO,
-                };
+                let output =
+                    OnceEnd { code: Some(output.code), output: shown(last_lines(&both, SHOWN)), took: Duration::ZERO };
                 Ok(output)
             }
             // Its client is gone, the container may run on: it is removed by force.
@@ -117,7 +114,8 @@ impl Site {
         if networks(&current)? == networks(release)? {
             return Ok(());
         }
-        let what = "the release has other networks than what runs here: Compose would stop what serves to make them anew";
+        let what =
+            "the release has other networks than what runs here: Compose would stop what serves to make them anew";
         Err(Failure::new(FailureKind::Input, what)
             .hint("bring the change of networks by a deploy without `[[run_once]]`, and what is run once by the next"))
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fleet::model::{
-    Absence, AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss,
-    ReleaseSpec, Rolling, Ssh, Watchdog, Hooks,
+    Absence, AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, Hooks, HostKeys, LockSpec, OnFailure,
+    OnLoss, ReleaseSpec, Rolling, Ssh, Watchdog,
 };
 use crate::server::wire::{Reply, Run};
 use std::path::Path;

@@ -36,7 +36,10 @@ impl Secrets {
     }
 
     /// Those of the texts of env files, and of variables that are called like secrets.
-    pub fn of_a_machine(files: impl Iterator<Item = Vec<u8>>, variables: impl Iterator<Item = (String, String)>) -> Self {
+    pub fn of_a_machine(
+        files: impl Iterator<Item = Vec<u8>>,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Self {
         let called = |name: &str| CALLED.iter().any(|word| name.to_ascii_uppercase().contains(word));
         let mut all = Self::of(files);
         all.0.extend(variables.filter(|(name, _)| called(name)).map(|(_, value)| value));
