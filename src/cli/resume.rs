@@ -76,7 +76,7 @@ async fn youngest(session: &Session) -> Result<Journal, Problem> {
 pub(super) fn goes_on(order: &mut Order, journal: &Journal) {
     order.source = Source::OnDisk(journal.head.release.clone());
     order.options.servers.clone_from(&journal.head.only);
-    order.options.skip_once = journal.head.once.is_empty();
+    order.options.skip_once = !journal.head.once;
     order.over = Over::GoOn;
     order.resumes = Some(journal.head.run.clone());
 }

@@ -40,9 +40,9 @@ pub struct Head {
     /// The run that this one goes on with.
     #[serde(default)]
     pub resumes: Option<String>,
-    /// What is to be run once before the first server, whoever goes on with it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub once: Vec<String>,
+    /// Whether what is run once for the release belongs to it, whoever goes on with it.
+    #[serde(default)]
+    pub once: bool,
     /// What for.
     #[serde(default)]
     pub purpose: Purpose,
@@ -254,7 +254,7 @@ mod tests {
             servers: vec!["web-1".into(), "web-2".into()],
             only: None,
             resumes: None,
-            once: Vec::new(),
+            once: false,
             purpose: Purpose::Deploy,
         }
     }

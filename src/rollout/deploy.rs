@@ -73,7 +73,7 @@ pub async fn deploy<S: Server, B: Balancer>(
     };
     let deployed = match ready {
         Err(NotReady { problem, unfinished }) => Deployed { unfinished, ..Deployed::not_begun(servers, problem) },
-        Ok(ready) => run(ports, order, ready, clock, tell, outside).await,
+        Ok(ready) => Box::pin(run(ports, order, ready, clock, tell, outside)).await,
     };
     if *interrupts.borrow() > 1 {
         // Nothing is waited for: the end of the connections wakes every server's own dead-man.
@@ -81,7 +81,7 @@ pub async fn deploy<S: Server, B: Balancer>(
     }
     if deployed.unfinished.is_none() {
         let lost = *lost.borrow();
-        hooks::after(ports, order, &deployed, lost, clock, tell.events).await;
+        Box::pin(hooks::after(ports, order, &deployed, lost, clock, tell.events)).await;
     }
     // Whatever happened: the connections that end soon free the locks too, but a person who looks now sees them freed.
     on_each(ports, ports.servers.keys().cloned().collect(), clock, Duration::from_secs(5), |_| Request::UnlockDeploy)

@@ -67,10 +67,7 @@ impl<'a> Keeper<'a> {
             servers: plan.servers().map(|server| server.name.clone()).collect(),
             only: order.options.servers.clone(),
             resumes: order.resumes.clone(),
-            once: match order.options.skip_once {
-                true => Vec::new(),
-                false => order.fleet.run_once.iter().map(|once| once.name.clone()).collect(),
-            },
+            once: !order.options.skip_once && !order.fleet.run_once.is_empty(),
             purpose: plan.aim.purpose(),
         }));
         keeper

@@ -21,6 +21,7 @@ mod lab;
 mod measure;
 mod nodes;
 mod once;
+mod once_agent;
 mod peers;
 mod plans;
 mod provision;

@@ -51,7 +51,7 @@ impl Inner {
     /// The first try of every third seed.
     fn once_fails(&mut self) -> bool {
         self.once_tries += 1;
-        self.seed % 3 == 0 && self.once_tries == 1
+        self.seed.is_multiple_of(3) && self.once_tries == 1
     }
 
     fn judge_once(&mut self, name: &ServerName, once: &Once, release: &ReleaseId) {

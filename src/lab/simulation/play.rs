@@ -213,7 +213,7 @@ async fn finish(world: &World, without: Option<Protection>) {
         for machine in inner.machines.values_mut().filter(|machine| machine.running.is_some()) {
             (machine.up, machine.started) = (true, Some(now));
         }
-        (inner.lost, inner.began) = (0, now);
+        (inner.lost, inner.began, inner.once_tries) = (0, now, inner.once_tries.max(1));
     });
     let back = world.with(|inner| {
         inner.fleet.balancer.groups.iter().map(|g| g.health.settings.interval * (g.health.settings.healthy + 2)).max()

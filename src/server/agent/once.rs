@@ -7,7 +7,7 @@ use super::site::{Site, disk};
 use crate::fleet::model::{Once, OnceRecord, OnceState, ReleaseId, note_once};
 use crate::fleet::patience::ENGINE_MARGIN;
 use crate::fleet::release::DEFINITION;
-use crate::server::compose::{self, parse_inspect};
+use crate::server::compose;
 use crate::server::layout::{Pointer, read_json, write_json};
 use crate::server::publish;
 use crate::server::run::{last_lines, run};
@@ -76,24 +76,19 @@ impl Site {
         }
     }
 
-    /// The end of a container that is there already.
+    /// The end of a container that is there already: of a killed agent's.
     async fn left_behind(&self, container: &str, limit: Duration) -> Result<Option<OnceEnd>, Failure> {
         let until = Instant::now() + limit;
         loop {
-            let output = run(&compose::inspect(&[container.to_owned()]), ENGINE_MARGIN).await?;
-            if output.code != 0 {
-                return Ok(None);
-            }
-            let found = parse_inspect(&output.stdout).map_err(|error| {
-                Failure::new(FailureKind::Internal, format!("the engine's answer is not understood: {error}"))
-            })?;
-            let Some(found) = found.into_iter().next() else { return Ok(None) };
-            if found.started.is_none() {
+            let output = run(&compose::once_state(container), ENGINE_MARGIN).await?;
+            let text = output.text();
+            let Some((state, code)) = text.trim().split_once(' ').filter(|_| output.code == 0) else { return Ok(None) };
+            if state == "created" {
                 // Made and never started.
                 run(&compose::remove_container(container), ENGINE_MARGIN).await?.success("removing its container")?;
                 return Ok(None);
             }
-            let code = (!found.is_alive()).then_some(found.container.exit_code);
+            let code = code.parse().ok().filter(|_| matches!(state, "exited" | "dead"));
             if code.is_some() || Instant::now() >= until {
                 let output = vec!["begun by an agent that was killed; what it printed is not known".to_owned()];
                 return Ok(Some(OnceEnd { code, output, took: Duration::ZERO }));
@@ -102,7 +97,8 @@ impl Site {
         }
     }
 
-    /// Where the networks of a release differ from those of what runs, Compose would stop what serves to make them anew.
+    /// Where the networks of a release differ from those of what runs, Compose takes them away under what serves, to make them anew
+    /// (measured with 2.40.3).
     fn networks_stay(&self, release: &ReleaseId) -> Result<(), Failure> {
         let current = self.layout.pointer(Pointer::Current).map_err(|error| disk(self.layout.dir(), &error))?;
         let Some(current) = current.filter(|current| current != release) else { return Ok(()) };
@@ -114,8 +110,7 @@ impl Site {
         if networks(&current)? == networks(release)? {
             return Ok(());
         }
-        let what =
-            "the release has other networks than what runs here: Compose would stop what serves to make them anew";
+        let what = "the release has other networks than what runs here: Compose would take them away under what serves";
         Err(Failure::new(FailureKind::Input, what)
             .hint("bring the change of networks by a deploy without `[[run_once]]`, and what is run once by the next"))
     }

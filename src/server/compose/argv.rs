@@ -117,6 +117,12 @@ pub fn run_once(app: &str, file: &Path, service: &str, container: &str, argv: &[
         .args(argv.iter().map(String::as_str))
 }
 
+/// What became of such a container: its state and exit code.
+#[must_use]
+pub fn once_state(container: &str) -> CommandLine {
+    docker(["container", "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", container])
+}
+
 /// Removes a container, by force where it runs.
 #[must_use]
 pub fn remove_container(container: &str) -> CommandLine {

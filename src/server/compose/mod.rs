@@ -8,8 +8,9 @@ mod inspect;
 
 pub use argv::{
     NO_FILE, config_asked, config_check, config_full, config_pass_one, config_pass_two, create_some, docker, down,
-    engine_version, exec, forget, image_inspect, inspect, list, logs, once_name, project, pull, remove_container,
-    run_once, signal, stop, stop_some, tag, up, up_anew, up_some, version, version_asked, version_one,
+    engine_version, exec, forget, image_inspect, inspect, list, logs, once_name, once_state, project, pull,
+    remove_container, run_once, signal, stop, stop_some, tag, up, up_anew, up_some, version, version_asked,
+    version_one,
 };
 pub use config::{ENV_FILES_KEY, Unset, env_files_aside, env_files_back, unset_variables};
 pub use inspect::{Inspected, ids_by_pin, parse_images, parse_inspect};
