@@ -91,13 +91,18 @@ fn a_destination_that_wants_its_name_is_left_alone_until_it_is_said() {
     assert_eq!(looks.status.code(), Some(0), "{}", shown(&looks));
 }
 
+/// A step that is run once, and a hook: either leaves a file behind if it is run.
+fn add_commands(dir: &Path) {
+    let more = "[[run_once]]\nname = \"migrate\"\nservice = \"api\"\nrun = [\"touch\", \"migrated\"]\n\
+                [hooks]\npre_deploy = { run = [\"touch\", \"hooked\"] }\n";
+    let text = std::fs::read_to_string(dir.join("deploy.toml")).expect("text");
+    std::fs::write(dir.join("deploy.toml"), format!("{text}{more}")).expect("written");
+}
+
 #[test]
 fn a_rehearsal_names_the_teams_commands_runs_none_and_can_let_one_fail() {
     let dir = folder();
-    let more = "[[run_once]]\nname = \"migrate\"\nservice = \"api\"\nrun = [\"touch\", \"migrated\"]\n\
-                [hooks]\npre_deploy = { run = [\"touch\", \"hooked\"] }\n";
-    let text = std::fs::read_to_string(dir.path().join("deploy.toml")).expect("text");
-    std::fs::write(dir.path().join("deploy.toml"), format!("{text}{more}")).expect("written");
+    add_commands(dir.path());
     let output = handover(dir.path(), &["rehearse", "--speed", "5", "--fail", "migrate"]);
     let text = shown(&output);
     assert_eq!(output.status.code(), Some(5), "{text}");
@@ -105,4 +110,29 @@ fn a_rehearsal_names_the_teams_commands_runs_none_and_can_let_one_fail() {
     assert!(text.contains("web-1: run_once `migrate` ended with exit code 1; web-1 was not touched"), "{text}");
     assert!(text.contains("| a rehearsal does not run `touch migrated`"), "{text}");
     assert!(!dir.path().join("hooked").exists() && !dir.path().join("migrated").exists());
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn a_job_of_gitlab_can_fold_its_log_and_a_file_gets_no_codes() {
+    let dir = folder();
+    add_commands(dir.path());
+    let output = Command::new(env!("CARGO_BIN_EXE_handover"))
+        .args(["rehearse", "--speed", "5", "--fail", "migrate"])
+        .current_dir(dir.path())
+        .env("GITLAB_CI", "true")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let names = |word: &str| -> Vec<String> {
+        let parts = text.split(word).skip(1).filter_map(|rest| rest.split(':').nth(2));
+        parts.map(|name| name.split('\r').next().unwrap_or_default().to_owned()).collect()
+    };
+    let (began, ended) = (names("section_start"), names("section_end"));
+    assert_eq!(began, ["handover_1", "handover_2"], "{text}");
+    assert_eq!(began, ended);
+    let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} is missing in {text}"));
+    assert!(at("section_end") < at("handover_2\r\u{1b}[0Kweb-1") && at("handover_2") < at("web-1  lock"));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("section_"));
 }
