@@ -17,6 +17,12 @@ fn main() {
             println!("cargo:rerun-if-changed={folder}/{file}");
         }
     }
+    if released && std::env::var("TARGET").is_ok_and(|target| target.ends_with("-linux-gnu")) {
+        // Agent and watchdog would else read and copy 60,000 relocations at their start, which is 2.3 MB resident on every server.
+        println!("cargo:rustc-link-arg-bins=-no-pie");
+        // `profile.release.strip` has no effect on a package that the profile says more about; 9 MB for each server to get.
+        println!("cargo:rustc-link-arg-bins=-Wl,--strip-all");
+    }
     println!("cargo:rustc-env=HANDOVER_COMMIT={}", commit.unwrap_or_else(|| "unknown".to_owned()));
     println!("cargo:rustc-env=HANDOVER_TARGET={}", std::env::var("TARGET").unwrap_or_default());
 }

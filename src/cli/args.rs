@@ -1,6 +1,6 @@
 //! What may stand on the command line. The doc comments are the help.
 
-use super::drain::{Until, until};
+use super::drain::{Until, reason, until};
 mod afterwards;
 mod beginning;
 mod measuring;
@@ -262,7 +262,7 @@ pub(super) struct DrainArgs {
     #[arg(value_name = "SERVER")]
     pub(super) server: String,
     /// Why, for whoever finds it out of rotation
-    #[arg(short, long, value_name = "REASON", default_value = "no reason given")]
+    #[arg(short, long, value_name = "REASON", default_value = "no reason given", value_parser = reason)]
     pub(super) message: String,
     /// How long it is meant to be out, or until when: afterwards it is called overdue, and stays out all the same
     #[arg(long, value_name = "DURATION|TIME", value_parser = until)]
@@ -318,7 +318,7 @@ pub(super) enum LockAction {
     /// Put a freeze on: deploys end with exit code 3 until it is released
     Acquire {
         /// Why, for whoever is stopped by it
-        #[arg(short, long, value_name = "REASON")]
+        #[arg(short, long, value_name = "REASON", value_parser = reason)]
         message: String,
     },
     /// Take the freeze off

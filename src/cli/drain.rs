@@ -5,7 +5,7 @@ use super::input;
 use super::session::{self, Session};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::{Absence, Fleet, ServerName, parse_duration};
+use crate::fleet::model::{Absence, Fleet, LAST_MOMENT, ServerName, parse_duration};
 use crate::fleet::plan::Options;
 use crate::measure::access_log::time;
 use crate::report::Reporter;
@@ -104,10 +104,54 @@ fn fleet(global: &Global, server: &str, team: &Team) -> Result<(Fleet, ServerNam
 
 fn moment(until: Until) -> Result<u64, Problem> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    match until {
-        Until::After(length) => Ok(now + length.as_secs()),
-        Until::Moment(at) if at > now => Ok(at),
-        Until::Moment(_) => Err(Problem::new(Exit::Usage, "--until: that moment is over already")
-            .hint("name a later one, or a duration as in 2h")),
+    ends_at(until, now).map_err(|what| {
+        Problem::new(Exit::Usage, format!("--until: {what}")).hint("name another one, or a duration as in 2h")
+    })
+}
+
+/// When that is, in seconds since the epoch like `now`.
+fn ends_at(until: Until, now: u64) -> Result<u64, &'static str> {
+    let at = match until {
+        Until::After(length) => now.saturating_add(length.as_secs()),
+        Until::Moment(at) => at,
+    };
+    match at {
+        at if at <= now => Err("that moment is over already"),
+        at if at > LAST_MOMENT => Err("no calendar has that moment"),
+        at => Ok(at),
+    }
+}
+
+/// A reason is told in one line, to whoever asks, on his terminal.
+pub(super) fn reason(text: &str) -> Result<String, &'static str> {
+    if text.chars().any(char::is_control) {
+        return Err("a reason is one line without control characters");
+    }
+    if text.trim().is_empty() { Err("say why") } else { Ok(text.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absence_ends_after_it_began_and_before_calendars_do() {
+        let now = 1_000;
+        assert_eq!(ends_at(Until::After(Duration::from_secs(5)), now), Ok(1_005));
+        assert_eq!(ends_at(Until::Moment(1_001), now), Ok(1_001));
+        for over in [Until::After(Duration::ZERO), Until::Moment(now), Until::Moment(0)] {
+            assert!(ends_at(over, now).is_err_and(|why| why.contains("over already")), "{over:?}");
+        }
+        for far in [Until::After(Duration::from_secs(u64::MAX)), Until::Moment(LAST_MOMENT + 1)] {
+            assert!(ends_at(far, now).is_err_and(|why| why.contains("no calendar")), "{far:?}");
+        }
+    }
+
+    #[test]
+    fn a_reason_moves_nobodys_cursor() {
+        assert_eq!(reason("neue Platte, für \"web-1\"").as_deref(), Ok("neue Platte, für \"web-1\""));
+        for text in ["two\nlines", "\u{1b}[31mred", "bell\u{7}", " ", ""] {
+            assert!(reason(text).is_err(), "{text:?}");
+        }
     }
 }

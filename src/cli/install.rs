@@ -47,9 +47,18 @@ async fn install(global: &Global, args: &InstallArgs) -> Result<(Installed, Opti
     let answers = on_each(&ports, names, &clock, within, |_| request.clone()).await;
     connect::close(ports).await;
     let (mut installed, mut failed, mut output, mut hint) = (Installed::new(), Vec::new(), Vec::new(), None);
+    let mut exit = Exit::Failed;
     for (name, answer) in answers {
         match answer {
             Ok(Reply::Installed(changed)) => drop(installed.insert(name, changed)),
+            Ok(Reply::Held(holder)) => {
+                failed.push(format!(
+                    "{name}: {} ({}) holds the deploy lock; nothing was changed",
+                    holder.who, holder.what
+                ));
+                hint = Some("run it again when that is over; `handover lock status` shows it".to_owned());
+                exit = Exit::Held;
+            }
             Ok(_) => failed.push(format!("{name}: an answer that was not asked for")),
             Err(ServerError::Failed(failure)) => {
                 failed.push(format!("{name}: {}", failure.message));
@@ -63,7 +72,7 @@ async fn install(global: &Global, args: &InstallArgs) -> Result<(Installed, Opti
         return Ok((installed, None));
     }
     // What was done on the others stays done; it can be run again.
-    let problem = Problem::new(Exit::Failed, failed.join("\n")).output(output);
+    let problem = Problem::new(exit, failed.join("\n")).output(output);
     let hint = hint.unwrap_or_else(|| "on the other servers it is done; run it again when these can be reached".into());
     Ok((installed, Some(problem.hint(hint))))
 }

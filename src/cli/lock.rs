@@ -4,13 +4,13 @@ use super::args::{Global, LockAction, LockArgs};
 use super::{connect, finish, input};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::{Holder, ServerName};
+use crate::fleet::model::{Holder, ServerName, show_moment};
 use crate::report::{Format, Reporter, table};
 use crate::rollout::on_each;
 use crate::server::wire::{Reply, Request};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -100,5 +100,5 @@ fn since(epoch: u64) -> String {
     if epoch == 0 {
         return "unknown".into();
     }
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string()
+    show_moment(epoch)
 }

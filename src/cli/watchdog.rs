@@ -63,7 +63,7 @@ pub(super) fn layout(place: &Place) -> Result<Layout, Problem> {
     }
     let own = std::env::current_exe().ok();
     let around = own.as_ref().and_then(|own| own.parent()?.parent()).map(|dir| of(dir.to_owned()));
-    around.filter(|layout| layout.settings().exists()).ok_or_else(|| {
+    around.filter(|layout| layout.settings().exists() || layout.app().exists()).ok_or_else(|| {
         Problem::new(Exit::Usage, "this binary lies in no app's folder, so it does not know which app is meant")
             .hint("say where the app's files lie on this server: `--dir /opt/APP`")
     })

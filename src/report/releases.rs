@@ -2,17 +2,13 @@
 
 use super::table;
 use crate::event::journal::Journal;
-use crate::fleet::model::{ReleaseId, ServerName, show_duration};
+use crate::fleet::model::{ReleaseId, ServerName, show_duration, show_moment};
 use crate::server::wire::Listed;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 type ByServer = BTreeMap<ServerName, Vec<Listed>>;
-
-fn moment(epoch: u64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string()
-}
 
 /// Every release that lies on any server, the one that was staged last first.
 fn ids(listed: &ByServer) -> Vec<(u64, ReleaseId)> {
@@ -41,7 +37,7 @@ pub fn releases_text(listed: &ByServer) -> String {
     rows[0].extend(listed.keys().map(ToString::to_string));
     let mut broken = Vec::new();
     for (at, id) in ids(listed) {
-        let mut row = vec![id.short().to_owned(), label(listed, &id).unwrap_or_else(|| "-".into()), moment(at)];
+        let mut row = vec![id.short().to_owned(), label(listed, &id).unwrap_or_else(|| "-".into()), show_moment(at)];
         for (server, releases) in listed {
             row.push(match on(releases, &id) {
                 None => "-".to_owned(),
@@ -75,7 +71,7 @@ pub fn releases_json(listed: &ByServer) -> Value {
                     Some((server, json!({"names": one.names, "whole": one.broken.is_none(), "broken": one.broken})))
                 })
                 .collect();
-            json!({"release": id, "label": label(listed, &id), "adopted": id.is_adopted(), "staged": moment(at), "servers": servers})
+            json!({"release": id, "label": label(listed, &id), "adopted": id.is_adopted(), "staged": show_moment(at), "servers": servers})
         })
         .collect();
     json!({ "releases": releases })
@@ -109,7 +105,7 @@ pub fn history_text(journals: &[Journal]) -> String {
             |(_, _, _, seconds)| show_duration(Duration::from_secs_f64(seconds.max(0.0).round())),
         );
         rows.push(vec![
-            moment(head.began),
+            show_moment(head.began),
             head.what.trim_start_matches("handover ").to_owned(),
             head.release.short().to_owned(),
             head.label.clone().unwrap_or_else(|| "-".into()),
@@ -130,7 +126,7 @@ pub fn history_json(journals: &[Journal]) -> Value {
         .map(|journal| {
             let (head, end) = (&journal.head, journal.end());
             json!({
-                "run": head.run, "who": head.who, "what": head.what, "began": moment(head.began), "release": head.release,
+                "run": head.run, "who": head.who, "what": head.what, "began": show_moment(head.began), "release": head.release,
                 "label": head.label, "servers": head.servers, "only": head.only, "resumes": head.resumes,
                 "outcome": outcome(journal), "exit": end.map(|end| end.1), "message": end.and_then(|end| end.2),
                 "seconds": end.map(|end| end.3), "requests": journal.requests(),

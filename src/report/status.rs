@@ -3,18 +3,14 @@
 use super::table;
 use crate::fleet::model::{
     Absence, ContainerState, Fleet, Holder, Known, Server, ServerFacts, Snapshot, TargetState, TargetView,
-    WatchdogState, Watched, show_duration,
+    WatchdogState, Watched, show_duration, show_moment,
 };
 use crate::fleet::nodes::{NodeSeen, NodesSeen, Told};
 use serde_json::{Map, Value, json};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A watchdog that has not looked for so many intervals does not look any more.
 const MISSED: u32 = 3;
-
-fn moment(epoch: u64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string()
-}
 
 fn ago(then: u64, now: u64) -> String {
     format!("{} ago", show_duration(Duration::from_secs(now.saturating_sub(then))))
@@ -35,7 +31,7 @@ pub fn status_text(fleet: &Fleet, snapshot: &Snapshot, now: u64) -> String {
                     release(facts),
                     services(facts),
                     targets_word(&targets),
-                    rotation(facts),
+                    rotation(fleet, facts),
                     lock(facts),
                     watchdog_word(fleet, facts, now),
                 ]);
@@ -78,6 +74,10 @@ fn release(facts: &ServerFacts) -> String {
 }
 
 fn services(facts: &ServerFacts) -> String {
+    if facts.engine.is_empty() {
+        // It did not answer: what runs is not known.
+        return "unknown".to_owned();
+    }
     let running = facts.containers.iter().filter(|c| c.state == ContainerState::Running).count();
     format!("{running} of {} run", facts.containers.len())
 }
@@ -116,8 +116,14 @@ fn targets_word(targets: &[(String, &TargetView)]) -> String {
     words.join(", ")
 }
 
-fn rotation(facts: &ServerFacts) -> String {
+/// It is to be out, and the file that says so to its health check is gone.
+fn slipped_in(fleet: &Fleet, facts: &ServerFacts) -> bool {
+    facts.absence.is_some() && fleet.drain.by.file().is_some() && !facts.drained && facts.lock.is_none()
+}
+
+fn rotation(fleet: &Fleet, facts: &ServerFacts) -> String {
     match (&facts.absence, facts.drained) {
+        (Some(_), _) if slipped_in(fleet, facts) => "in, and to be out".to_owned(),
         (Some(_), _) => "out on purpose".to_owned(),
         (None, true) => "drained".to_owned(),
         (None, false) => "in".to_owned(),
@@ -135,11 +141,13 @@ fn lock(facts: &ServerFacts) -> String {
 }
 
 fn stale(fleet: &Fleet, seen: &Watched, now: u64) -> bool {
-    now.saturating_sub(seen.at) > (fleet.watchdog.interval * MISSED).as_secs().max(30)
+    // Also what is dated ahead: a clock that was set back since would else let it pass for fresh.
+    now.abs_diff(seen.at) > (fleet.watchdog.interval * MISSED).as_secs().max(30)
 }
 
 fn watchdog_word(fleet: &Fleet, facts: &ServerFacts, now: u64) -> String {
     match (&facts.watchdog, &facts.installed) {
+        (Some(seen), _) if stale(fleet, seen, now) && seen.at > now => "ahead of the clock".to_owned(),
         (Some(seen), _) if stale(fleet, seen, now) => format!("silent, {}", ago(seen.at, now)),
         (Some(seen), _) => seen.word.as_str().replace('_', " "),
         (None, Some(_)) => "has not looked yet".to_owned(),
@@ -153,16 +161,29 @@ fn noted(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Vec<String> {
     notes.extend(facts.drift.iter().cloned());
     if let Some(absence @ Absence { reason, since, until, by, .. }) = &facts.absence {
         let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-        let until = until.map_or_else(String::new, |until| format!(", until {}", moment(until)));
+        let until = until.map_or_else(String::new, |until| format!(", until {}", show_moment(until)));
         let overdue = if absence.is_overdue(now) { "; it is overdue: `handover undrain` brings it back" } else { "" };
-        notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", moment(*since)));
+        notes.push(format!("out on purpose since {}{by}{until}: {reason}{overdue}", show_moment(*since)));
+        if slipped_in(fleet, facts) {
+            notes.push(
+                "its drain file is gone, so it is in rotation all the same: `handover drain` takes it out again, \
+                 `handover undrain` ends the absence"
+                    .to_owned(),
+            );
+        }
+    } else if facts.by_hand {
+        notes.push(
+            "health is made to fail by hand, and nobody wrote down why; `handover drain` does that, `handover undrain` \
+             brings it back, and until then only a deploy does"
+                .to_owned(),
+        );
     } else if facts.drained && facts.lock.is_none() {
         notes.push(format!("health is made to fail, and nobody works here; {}", comes_back(facts)));
     }
     let held = [("server lock", &facts.lock), ("deploy lock", &facts.deploy_lock), ("freeze", &facts.freeze)];
     for (what, holder) in held {
         if let Some(holder) = holder {
-            let since = if holder.since == 0 { "unknown".to_owned() } else { moment(holder.since) };
+            let since = if holder.since == 0 { "unknown".to_owned() } else { show_moment(holder.since) };
             notes.push(format!("{what}: {}: {} (since {since})", holder.who, holder.what));
         }
     }
@@ -202,7 +223,9 @@ fn checkers(seen: &NodesSeen) -> Vec<String> {
 
 /// What a server that is out for nobody waits for.
 fn comes_back(facts: &ServerFacts) -> String {
-    let Some(seen) = facts.watchdog.as_ref().filter(|_| facts.installed.is_some()) else {
+    // A watchdog knows nothing better than what was verified.
+    let watches = |seen: &&Watched| facts.installed.is_some() && seen.word != WatchdogState::NoRelease;
+    let Some(seen) = facts.watchdog.as_ref().filter(watches) else {
         return "the next deploy puts it right".to_owned();
     };
     let counts = || seen.strikes.services().iter().filter(|(_, count)| count.failures > 0 || count.given_up);
@@ -223,7 +246,8 @@ fn comes_back(facts: &ServerFacts) -> String {
 fn watched(fleet: &Fleet, seen: &Watched, now: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if stale(fleet, seen, now) {
-        notes.push(format!("the watchdog looked last at {}", moment(seen.at)));
+        let ahead = if seen.at > now { ", which is yet to come by the clock here" } else { "" };
+        notes.push(format!("the watchdog looked last at {}{ahead}", show_moment(seen.at)));
     } else if !matches!(seen.word, WatchdogState::Fine | WatchdogState::Busy | WatchdogState::Absent) {
         notes.push(format!("watchdog: {}", seen.what));
     }
@@ -283,6 +307,7 @@ fn known(fleet: &Fleet, facts: &ServerFacts, now: u64) -> Map<String, Value> {
         "incoming": facts.incoming,
         "containers": facts.containers,
         "drained": facts.drained,
+        "by_hand": facts.by_hand,
         "absence": facts.absence,
         "lock": facts.lock,
         "deploy_lock": facts.deploy_lock,
@@ -345,11 +370,47 @@ mod tests {
     }
 
     #[test]
+    fn who_is_to_be_out_and_is_not_is_not_told_to_be_out() {
+        let absence = json!({"reason": "a new disk", "ends_when_verified": false, "since": 5});
+        let text = |drained| {
+            shown(|facts| {
+                facts.absence = serde_json::from_value(absence.clone()).ok();
+                facts.drained = drained;
+            })
+        };
+        assert!(text(true).contains("out on purpose  ") && !text(true).contains("is gone"), "{}", text(true));
+        assert!(
+            text(false).contains("in, and to be out") && text(false).contains("its drain file is gone"),
+            "{}",
+            text(false)
+        );
+    }
+
+    #[test]
+    fn what_runs_under_an_engine_that_does_not_answer_is_unknown() {
+        assert!(shown(|facts| facts.engine.clear()).contains("unknown"));
+        assert!(shown(|_| {}).contains("0 of 0 run"));
+    }
+
+    #[test]
+    fn a_record_with_a_stamp_that_no_calendar_has_is_shown_all_the_same() {
+        let text = shown(|facts| {
+            facts.watchdog = Some(watched(u64::MAX));
+            let absence =
+                json!({"reason": "a new disk", "ends_when_verified": false, "since": u64::MAX, "until": 1_u64 << 40});
+            facts.absence = serde_json::from_value(absence).ok();
+        });
+        assert!(text.contains("until the year 10000 or later: a new disk"), "{text}");
+    }
+
+    #[test]
     fn a_watchdog_that_looks_no_more_is_silent_whatever_it_said_last() {
         let text = shown(|facts| facts.watchdog = Some(watched(100_000 - 181)));
         assert!(text.contains("silent, 3m1s ago") && text.contains("the watchdog looked last at 1970-01-02"), "{text}");
         let text = shown(|facts| facts.watchdog = Some(watched(100_000 - 60)));
         assert!(text.contains("fine") && !text.contains("silent"), "{text}");
+        let text = shown(|facts| facts.watchdog = Some(watched(100_000 + 181)));
+        assert!(text.contains("ahead of the clock") && text.contains("yet to come"), "{text}");
     }
 
     #[test]
@@ -400,8 +461,13 @@ mod tests {
         for (text, part) in [
             (text(None, None), "nobody works here; the next deploy puts it right"),
             (text(None, seen(&["api"], 1)), "the next deploy puts it right"),
+            (
+                text(Some("1"), Some(Watched { word: WatchdogState::NoRelease, ..watched(99_990) })),
+                "the next deploy puts",
+            ),
             (text(Some("1"), seen(&[], 1)), "nobody works here; the watchdog lets it back once every service passes"),
             (text(Some("1"), seen(&["api"], 1)), "it comes back once api passes; given up: mend it or deploy"),
+            (shown(|facts| (facts.drained, facts.by_hand) = (true, true)), "`handover undrain` brings it back"),
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

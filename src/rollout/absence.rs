@@ -4,10 +4,10 @@ use super::machine::Setup;
 use super::preflight::{NotReady, Order, Ready, Source, read_again, refusal};
 use super::unfinished::Unfinished;
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::{Absence, Known, ServerFacts, ServerName, Snapshot};
+use crate::fleet::model::{Absence, Known, ServerFacts, ServerName, Snapshot, show_moment};
 use crate::fleet::plan::{self, Plan};
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Makes the plan for the one server that is meant, and says what is found there.
 pub(super) fn ready(
@@ -72,8 +72,7 @@ pub fn overdue(snapshot: &Snapshot) -> Vec<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let one = |(name, known): (&ServerName, &Known<ServerFacts>)| {
         let absence: &Absence = known.get()?.absence.as_ref().filter(|absence| absence.is_overdue(now))?;
-        let until = UNIX_EPOCH + Duration::from_secs(absence.until?);
-        let until = humantime::format_rfc3339_seconds(until);
+        let until = show_moment(absence.until?);
         Some(format!(
             "{name} is overdue: it was to be out of rotation until {until} ({}); `handover undrain {name}` brings it back",
             absence.reason

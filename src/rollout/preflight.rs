@@ -10,12 +10,12 @@ use super::unfinished::{self, Unfinished};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::{Event, Line, Sink};
-use crate::fleet::model::{Absence, Fleet, Holder, Known, ReleaseId, ReleaseOnDisk, ServerName, Snapshot};
+use crate::fleet::model::{Absence, Fleet, Holder, Known, ReleaseId, ReleaseOnDisk, ServerName, Snapshot, show_moment};
 use crate::fleet::plan::{self, Options, Plan, WhyNot};
 use crate::fleet::release::Manifest;
 use crate::server::wire::{Blob, Reply, Request, Run};
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// What is to be deployed, as the operator said.
 #[derive(Debug, Clone)]
@@ -262,7 +262,7 @@ fn fit_to_begin(snapshot: &Snapshot) -> Result<(), Problem> {
 }
 
 pub(super) fn frozen(server: &ServerName, freeze: &Holder) -> Problem {
-    let since = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(freeze.since));
+    let since = show_moment(freeze.since);
     let message = format!("a freeze is on: {} ({}, since {since})", freeze.what, freeze.who);
     Problem::new(Exit::Held, message).hint("when its reason is gone: `handover lock release`").on(server)
 }

@@ -10,9 +10,9 @@ use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::ServerOutcome;
 use crate::event::journal::{Journal, Reached};
-use crate::fleet::model::{Known, ReleaseId, ServerFacts, ServerName, Snapshot};
+use crate::fleet::model::{Known, ReleaseId, ServerFacts, ServerName, Snapshot, show_moment};
 use crate::server::wire::{Reply, Request};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(25);
 /// So many runs of every kind are looked through for the youngest deploy.
@@ -30,7 +30,7 @@ impl Unfinished {
     #[must_use]
     pub fn sentence(&self) -> String {
         let head = &self.journal.head;
-        let began = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(head.began));
+        let began = show_moment(head.began);
         let label = head.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
         format!("{} by {}, begun {began}, of release {}{label}", head.what, head.who, head.release.short())
     }

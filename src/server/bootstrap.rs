@@ -90,6 +90,9 @@ async fn brought_up(site: &mut Site, left: State) -> Result<Result<Booted, Strin
     // Also of what stays out: a deploy may have died when it had stopped everything.
     Ok(match (site.put_right_after(State::Switched).await?, on_purpose) {
         (done, Some(why)) => Ok(Booted::Out(format!("{before}{why}; {}", done.what()))),
+        (Righted::Well(done), None) if site.is_out_by_hand() => {
+            Ok(Booted::Out(format!("{before}{done}; a drain file that somebody put there by hand keeps it out")))
+        }
         (Righted::Well(done), None) => Ok(Booted::In(format!("{before}{done}"))),
         (Righted::Ill(why), None) => Err(format!("{before}{why}")),
     })
@@ -134,6 +137,20 @@ mod tests {
         assert_eq!(booted, Booted::Out("left out on purpose, and stays so: a new disk".to_owned()));
         assert!(dir.path().join("run/drain").exists());
         assert!(std::fs::read_to_string(layout.record()).expect("read").contains("bootstrap: left out on purpose"));
+    }
+
+    #[tokio::test]
+    async fn what_a_person_drained_by_hand_is_his_to_let_back() {
+        let (dir, layout) = server(Duration::ZERO);
+        let flag = dir.path().join("run/drain");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        std::fs::write(&flag, "ann: its disk is changed").expect("written");
+        assert!(matches!(early(&layout).await, Ok(Booted::Out(_))));
+        assert_eq!(std::fs::read_to_string(&flag).expect("there"), "ann: its disk is changed");
+        assert!(!crate::server::agent::Record::read(&layout.record()).expect("read").drained, "the record says ours");
+        std::fs::write(&flag, "drained by handover\n").expect("written");
+        assert!(matches!(early(&layout).await, Ok(Booted::Out(_))));
+        assert!(crate::server::agent::Record::read(&layout.record()).expect("read").drained);
     }
 
     #[tokio::test]

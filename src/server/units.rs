@@ -32,6 +32,8 @@ pub fn units(app: &str, dir: &Path) -> [Unit; 3] {
     // A signal for the main process only: it finishes what it runs. Each of its commands has a limit of its own, in which the grace
     // periods of the release count that is there by then, so none is set here.
     let main_only = "KillMode=mixed\nTimeoutStopSec=infinity";
+    // Without the requisite an engine that ended by itself, and is about to be started again, would have systemd start a bootstrap that
+    // had failed before, at once: it would ask an engine that is not there, and the engine would wait for it to end.
     [
         Unit {
             name: early.clone(),
@@ -46,7 +48,8 @@ pub fn units(app: &str, dir: &Path) -> [Unit; 3] {
             name: bootstrap.clone(),
             text: format!(
                 "# Written by `handover install`.\n[Unit]\nDescription=Bring {app} up, verify it and let it in\n\
-                 After=docker.service {early}\nPartOf=docker.service\nRequiresMountsFor={mounts}\n\n[Service]\n\
+                 After=docker.service {early}\nPartOf=docker.service\nRequisite=docker.service\n\
+                 RequiresMountsFor={mounts}\n\n[Service]\n\
                  Type=oneshot\nRemainAfterExit=yes\n{main_only}\nExecStart={binary} bootstrap --dir {folder}\n\n\
                  [Install]\nWantedBy=docker.service\n"
             ),
@@ -116,6 +119,7 @@ mod tests {
                 unit.text
             );
         }
+        assert!(bootstrap.text.contains("\nRequisite=docker.service\n"), "{}", bootstrap.text);
         for unit in [&early, &bootstrap] {
             assert!(unit.text.contains("PartOf=docker.service\n"), "{}", unit.text);
             assert!(unit.text.contains("WantedBy=docker.service\n"), "{}", unit.text);

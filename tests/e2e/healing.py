@@ -65,6 +65,8 @@ class Cases(suite.Base):
         end = self.world.run("install")
         self.ended(end, 0)
         self.assertTrue(all(end.summary["servers"][server] for server in SERVERS))
+        both = [suite.End(process) for process in [self.world.start("install") for _ in range(2)]]
+        self.assertEqual({end.code for end in both} - {0, 3}, set(), f"one waits for the other, or is told: {both[0]} {both[1]}")
         again = self.world.run("install")
         self.ended(again, 0)
         self.assertEqual(again.summary["servers"], {server: [] for server in SERVERS})
@@ -212,6 +214,47 @@ class Cases(suite.Base):
 
     def test_09_the_engine_restarts(self):
         self.out_and_in_again("web-2", lambda: self.world.on("web-2", "systemctl", "restart", "--no-block", "docker"))
+
+    def test_09a_an_engine_that_dies_is_not_kept_waiting_by_a_bootstrap_that_had_failed(self):
+        self.wait_in_rotation()
+        self.world.on("web-2", "sh", "-c", f"systemctl restart --no-block {UNITS[1]}; sleep 0.4; systemctl kill -s KILL {UNITS[1]}")
+        self.until("it has failed", lambda: self.world.on("web-2", "systemctl", "is-active", UNITS[1]) == "failed")
+        self.until("the watchdog has put it right", lambda: '"state": "idle"' in self.world.on("web-2", "cat", "/opt/mythex/record.json"))
+        self.wait_in_rotation()
+        self.world.on("web-2", "sh", "-c", "kill -9 $(pidof dockerd)")
+        self.until("the engine is back", lambda: self.world.on("web-2", "systemctl", "is-active", "docker") == "active", within=20)
+        self.until("bootstrap has verified it", lambda: self.world.on("web-2", "systemctl", "is-active", UNITS[1]) == "active", within=40)
+        self.wait_in_rotation()
+        self.runs(self.v2)
+        self.unlocked()
+
+    def test_09b_what_a_person_drained_by_hand_is_his_to_let_back(self):
+        flag = lambda: self.world.on("web-2", "cat", "/run/mythex/drain")
+        self.world.on("web-2", "sh", "-c", "echo 'ann: its disk is changed' > /run/mythex/drain")
+        since = self.clock("web-2")
+        self.world.on("web-2", "docker", "kill", self.container("web-2", "api"))
+        self.healed("web-2", "api", since)
+        self.assertEqual(flag(), "ann: its disk is changed", "after a heal")
+        self.world.on("web-2", "systemctl", "restart", "docker")
+        self.until("bootstrap has ended", lambda: self.world.on("web-2", "systemctl", "is-active", UNITS[1]) == "active")
+        self.assertEqual(flag(), "ann: its disk is changed", "after a restart of the engine")
+        status = {one["name"]: one for one in self.world.run("status").summary["servers"]}["web-2"]
+        self.assertTrue(status["by_hand"], status)
+        self.ended(self.world.run("undrain", "web-2"), 0, "undrained")
+        self.assertEqual(flag(), "")
+        self.wait_in_rotation()
+
+    def test_09c_a_watchdog_that_takes_another_lock_stands_in_the_way_of_a_deploy(self):
+        self.change(lambda text: text.replace("[lock]", '[lock]\npath = "/opt/mythex/another-lock"', 1))
+        for run in (("deploy",), ("drain", "web-1")):
+            end = self.world.run(*run, tag="v1")
+            self.ended(end, 4, "refused")
+            self.assertIn("another-lock", end.message)
+        self.ended(self.world.run("install"), 0)
+        self.ended(self.world.run("drain", "web-1"), 0, "drained")
+        self.ended(self.world.run("undrain", "web-1"), 0, "undrained")
+        self.change(lambda text: text)
+        self.ended(self.world.run("install"), 0)
 
     def test_10_a_server_reboots(self):
         self.out_and_in_again("web-3", lambda: subprocess.Popen(

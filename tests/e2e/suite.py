@@ -306,7 +306,7 @@ class Cases(Base):
         print(f"\nv1 to v2: {end.summary['seconds']:.1f} s against a floor of {end.summary['floor_seconds']:.1f} s; resident: {peaks}", file=sys.stderr)
         if "release" in BINARY:  # what users run; a debug build is three times the size
             self.assertLess(peaks["deploy"], 60, "MB")
-            self.assertLess(peaks["agent"], 17, "MB")
+            self.assertLess(peaks["agent"], 15, "MB")
 
     def watch_memory(self, process):
         """The deploying process and the agents, resident at most, in MB."""

@@ -276,6 +276,7 @@ impl Server for Door {
                 incoming: None,
                 containers: Vec::new(),
                 drained: false,
+                by_hand: false,
                 absence: None,
                 lock: None,
                 deploy_lock: None,

@@ -681,6 +681,7 @@ impl Inner {
             incoming: None,
             containers,
             drained: sim.drained,
+            by_hand: false,
             absence: sim.absence.clone(),
             lock: None,
             deploy_lock: None,

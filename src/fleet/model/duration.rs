@@ -1,6 +1,6 @@
-//! Durations as people write them: a number needs a unit, everywhere.
+//! Durations as people write them, where a number needs a unit, and moments.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Why a text is no duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,9 +49,30 @@ pub fn show_duration(duration: Duration) -> String {
     out
 }
 
+/// The last second that RFC 3339 can write.
+pub const LAST_MOMENT: u64 = 253_402_300_799;
+
+/// Writes a moment, in seconds since the epoch: `2026-12-01T08:00:00Z`. Whatever stands in a record can be shown.
+#[must_use]
+pub fn show_moment(epoch: u64) -> String {
+    if epoch > LAST_MOMENT {
+        return "the year 10000 or later".to_owned();
+    }
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_number_of_seconds_can_be_shown() {
+        assert_eq!(show_moment(0), "1970-01-01T00:00:00Z");
+        assert_eq!(show_moment(LAST_MOMENT), "9999-12-31T23:59:59Z");
+        for epoch in [LAST_MOMENT + 1, u64::MAX] {
+            assert_eq!(show_moment(epoch), "the year 10000 or later");
+        }
+    }
 
     #[test]
     fn a_number_without_a_unit_is_refused_with_the_way_to_write_it() {

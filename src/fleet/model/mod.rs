@@ -11,7 +11,7 @@ mod spec;
 mod tenant;
 mod watched;
 
-pub use duration::{DurationError, parse_duration, show_duration};
+pub use duration::{DurationError, LAST_MOMENT, parse_duration, show_duration, show_moment};
 pub use gateway::{
     Backend, CertificateFiles, ClientClass, ExternalMetrics, GatewaySpec, HealthPath, HostName, HostSpec, Network,
     NoHost, Traits,

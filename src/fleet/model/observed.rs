@@ -217,6 +217,9 @@ pub struct ServerFacts {
     pub containers: Vec<Container>,
     /// Whether health is made to fail on purpose now.
     pub drained: bool,
+    /// Whether a person did that, by a drain file of his own, and no record says why: nobody else takes it away.
+    #[serde(default)]
+    pub by_hand: bool,
     /// Left out of rotation on purpose, and why.
     pub absence: Option<Absence>,
     /// Who holds the server lock.

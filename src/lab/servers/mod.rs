@@ -280,6 +280,7 @@ impl Machine {
             incoming: state.incoming.clone(),
             containers: state.containers.values().map(|process| process.container()).collect(),
             drained: self.is_drained(&state),
+            by_hand: false,
             absence: state.absence.clone(),
             lock: self.locks.server_holder(),
             deploy_lock: self.locks.deploy_holder(),

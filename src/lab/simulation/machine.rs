@@ -175,6 +175,7 @@ impl Inner {
             incoming: machine.incoming.clone(),
             containers: self.containers(name, now),
             drained: machine.drained,
+            by_hand: false,
             absence: machine.absence.clone(),
             lock: holder(&machine.lock),
             deploy_lock: holder(&machine.deploy_lock),

@@ -151,7 +151,13 @@ impl Site {
             self.flip(false).await?;
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
-        let end = if lets_back { "verified and let back" } else { "verified, and stays out of rotation as before" };
+        let end = if lets_back && self.is_out_by_hand() {
+            "verified"
+        } else if lets_back {
+            "verified and let back"
+        } else {
+            "verified, and stays out of rotation as before"
+        };
         let asleep = self.leave_asleep(&current, &whole, &ids).await;
         Ok(Righted::Well(format!("release {} was brought up, {end}{asleep}", current.short())))
     }

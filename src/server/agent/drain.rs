@@ -97,6 +97,16 @@ impl Site {
         self.fleet.drain.by.file().is_some_and(|path| std::fs::read(path).is_ok_and(|text| text == OWN))
     }
 
+    /// Whether the drain file is there, whoever wrote it.
+    pub(in crate::server) fn flag_is_there(&self) -> bool {
+        self.fleet.drain.by.file().is_some_and(|path| Path::new(path).exists())
+    }
+
+    /// Whether a person made health fail, by a drain file of his own: neither its text nor the record says that it is ours.
+    pub(in crate::server) fn is_out_by_hand(&self) -> bool {
+        self.flag_is_there() && !self.is_out()
+    }
+
     /// Whether one of these was started since health was made to fail: by an engine that was restarted, as a rule, and nobody has looked
     /// at it. Of the other ways but the file the state died with it.
     pub(super) fn started_while_out<'a>(&self, containers: impl IntoIterator<Item = &'a Inspected>) -> bool {

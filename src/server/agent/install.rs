@@ -15,7 +15,7 @@ use crate::server::wire::{Failure, FailureKind};
 use rustix::process::geteuid;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SYSTEMCTL: Duration = Duration::from_secs(60);
@@ -68,7 +68,14 @@ impl Site {
         }
         self.proved().await?;
         changed.extend(note);
+        changed.extend(self.stays_out_after_a_boot()?);
         Ok(changed)
+    }
+
+    /// What nobody may expect where no deploy of ours was yet, whatever runs there by other means.
+    fn stays_out_after_a_boot(&self) -> Result<Option<String>, Failure> {
+        let why = "no release was verified here yet: after a boot the server stays out of rotation until `handover deploy` has brought one";
+        Ok(self.last_good()?.is_none().then(|| why.to_owned()))
     }
 
     /// What bootstrap and watchdog may be told.
@@ -127,7 +134,12 @@ impl Site {
         if !changed.is_empty() {
             done(systemctl(["daemon-reload"]), SYSTEMCTL).await?;
         }
-        for path in [self.layout.installed(), self.layout.watchdog(), self.layout.heartbeat()] {
+        // Metrics that nobody writes any more would be taken for how things stand.
+        let told = Settings::read(&self.layout).ok().and_then(|told| told.fleet.watchdog.textfile);
+        let metrics = told.map(PathBuf::from);
+        for path in
+            [self.layout.installed(), self.layout.watchdog(), self.layout.heartbeat()].into_iter().chain(metrics)
+        {
             if path.exists() {
                 layout::remove(&path).map_err(|error| disk(&path, &error))?;
                 changed.push(format!("{} is gone", path.display()));
@@ -267,6 +279,15 @@ fn put(own: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::server::agent::tests::fleet;
+
+    #[test]
+    fn who_installs_before_the_first_deploy_is_told_what_a_boot_will_do() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fleet = fleet(dir.path(), Duration::from_secs(10));
+        let site = Site::own(Settings::of(&"web-1".into(), &fleet), "a test");
+        let note = site.stays_out_after_a_boot().expect("looked").expect("nothing was verified");
+        assert!(note.contains("stays out of rotation until `handover deploy`"), "{note}");
+    }
 
     #[test]
     fn a_watchdog_is_not_told_what_would_set_it_against_a_server_that_works() {

@@ -20,7 +20,7 @@ mod trust;
 pub(in crate::server) use deadman::Righted;
 pub(in crate::server) use record::now;
 pub use record::{Entry, Record, State};
-pub(in crate::server) use site::Site;
+pub(in crate::server) use site::{Site, disk};
 
 use super::frame::{self, FrameError, Reader};
 use super::wire::{AgentHello, Context, FORMAT, Failure, FailureKind, FromAgent, MAGIC, Request, ToAgent};

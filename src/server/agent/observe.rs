@@ -13,6 +13,7 @@ use crate::server::probes;
 use crate::server::publish;
 use crate::server::run::{last_lines, run};
 use crate::server::settings::Settings;
+use crate::server::units::{FOLDER, units as units_of};
 use crate::server::wire::Failure;
 use rustix::fs::{Access, access, statvfs};
 use semver::Version;
@@ -25,6 +26,8 @@ const LOGS: Duration = Duration::from_secs(10);
 const QUESTION: Duration = Duration::from_secs(20);
 /// `config --no-env-resolution`, `up --pull never` with `--no-build`, `ps --format json` as they are used here.
 const COMPOSE_AT_LEAST: Version = Version::new(2, 20, 0);
+/// What helps where bootstrap and watchdog go by an earlier deploy.toml.
+const TELL: &str = "`handover install` tells them, and `handover install --remove` takes them away";
 const MB: u64 = 1024 * 1024;
 /// Records and a release's own files need little; without that little a step fails half way.
 const ROOM: u64 = 16 * MB;
@@ -39,6 +42,7 @@ impl Site {
         let compose = compose_version(&mut missing).await;
         self.rights(&mut missing);
         missing.extend(trust::faults(&self.layout));
+        missing.extend(self.cross_purposes(Path::new(FOLDER)));
         let containers = match self.containers().await {
             Ok(containers) => containers.into_iter().map(|c| c.container).collect(),
             Err(failure) if engine.is_empty() => {
@@ -67,6 +71,7 @@ impl Site {
             missing,
             containers,
             drained: self.is_drained(recorded),
+            by_hand: self.unexplained().is_some(),
             absence,
             lock,
             deploy_lock,
@@ -115,6 +120,28 @@ impl Site {
             Err(failure) => drifts.push(failure.to_string()),
         }
         drifts
+    }
+
+    /// Bootstrap and watchdog that take another lock, or know another folder, see nobody at work: they would undo what is done on purpose.
+    fn cross_purposes(&self, units: &Path) -> Option<String> {
+        let [_, _, watchdog] = units_of(&self.fleet.app, self.layout.dir());
+        if let Ok(text) = std::fs::read_to_string(units.join(&watchdog.name)) {
+            let starts = |text: &str| text.lines().find(|line| line.starts_with("ExecStart=")).map(ToOwned::to_owned);
+            if starts(&text) != starts(&watchdog.text) {
+                return Some(format!(
+                    "{} looks after another folder than {}, and takes its lock: it would work against this; {TELL}",
+                    watchdog.name,
+                    self.layout.dir().display()
+                ));
+            }
+        }
+        let theirs = Settings::read(&self.layout).ok().filter(|_| self.layout.installed().exists())?;
+        let (theirs, ours) = (theirs.fleet.lock.path, &self.fleet.lock.path);
+        (&theirs != ours).then(|| {
+            format!(
+                "bootstrap and watchdog take the lock {theirs} and not {ours}: they would work against this; {TELL}"
+            )
+        })
     }
 
     /// Its version, where bootstrap and watchdog are installed.
@@ -341,6 +368,32 @@ mod tests {
         assert_eq!(missing[1..], ["/x/record.json may not be read"], "nothing is said twice");
         let broken = Err::<Option<u8>, _>(io::Error::from(io::ErrorKind::InvalidData));
         assert!(legible(Path::new("/x/record.json"), broken, &mut missing).is_err());
+    }
+
+    #[test]
+    fn a_watchdog_that_would_not_see_who_works_here_stands_in_the_way() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fleet = crate::server::agent::tests::fleet(dir.path(), Duration::from_secs(10));
+        let mut site = Site::own(Settings::of(&"web-1".into(), &fleet), "a test");
+        let units = dir.path().join("units");
+        std::fs::create_dir_all(&units).expect("made");
+        let [_, _, watchdog] = units_of(&fleet.app, site.layout.dir());
+        let write = |text: &str| std::fs::write(units.join(&watchdog.name), text).expect("written");
+        assert_eq!(site.cross_purposes(&units), None, "none is there");
+        write(&watchdog.text);
+        assert_eq!(site.cross_purposes(&units), None);
+        write(&watchdog.text.replace("RestartSec=5s", "RestartSec=9s"));
+        assert_eq!(site.cross_purposes(&units), None, "another version's, of the same folder");
+        write(&units_of(&fleet.app, Path::new("/opt/elsewhere"))[2].text);
+        assert!(site.cross_purposes(&units).is_some_and(|why| why.contains("another folder")));
+        write(&watchdog.text);
+        Settings::of(&"web-1".into(), &fleet).write(&site.layout).expect("written");
+        site.fleet.lock.path = "/elsewhere/lock".into();
+        assert_eq!(site.cross_purposes(&units), None, "told once, and taken away since");
+        std::fs::create_dir_all(site.layout.bin()).expect("made");
+        std::fs::write(site.layout.installed(), "").expect("written");
+        let why = site.cross_purposes(&units).expect("two locks");
+        assert!(why.contains(&fleet.lock.path) && why.contains("/elsewhere/lock") && why.contains("install"), "{why}");
     }
 
     #[test]

@@ -77,7 +77,9 @@ impl Site {
     /// Before the engine runs: sets the flag and writes that down. Without the lock, since nobody else is there yet; how far somebody
     /// had come before the boot is left to whoever takes it.
     pub(in crate::server) async fn out_from_the_start(&mut self) -> Result<(), Failure> {
-        if let Some(path) = self.fleet.drain.by.file() {
+        // A person's own says the same, and is his to take away.
+        let by_hand = self.flag_is_there() && !self.flag_is_ours();
+        if let Some(path) = self.fleet.drain.by.file().filter(|_| !by_hand) {
             // First: the disk that takes no record is another one than the flag's as a rule.
             flip_file(Path::new(path), true)?;
         }
@@ -89,6 +91,9 @@ impl Site {
         }
         let path = self.layout.record();
         self.record = Record::read(&path).map_err(|error| disk(&path, &error))?;
+        if self.is_out_by_hand() {
+            return Ok(());
+        }
         self.flip(true).await
     }
 
@@ -124,7 +129,8 @@ impl Site {
         let facts = self.fleet.drain.by.facts();
         let was_out = self.is_out();
         let takes_traffic = |name: &ServiceName| self.fleet.service(name).is_some_and(|s| !s.groups.is_empty());
-        if services.iter().any(takes_traffic) && facts.survives_restart && facts.undone_on_server {
+        let leaves = facts.survives_restart && facts.undone_on_server && !self.is_out_by_hand();
+        if leaves && services.iter().any(takes_traffic) {
             let alive =
                 self.containers().await?.iter().any(|c| c.is_alive() && services.contains(&c.container.service));
             self.flip(true).await?;

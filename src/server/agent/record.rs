@@ -66,7 +66,12 @@ impl Record {
     /// # Errors
     /// When it is there and not understood.
     pub fn read(path: &Path) -> io::Result<Self> {
-        Ok(read_json::<Self>(path)?.unwrap_or_default())
+        let record = read_json::<Self>(path)?.unwrap_or_default();
+        if record.format == FORMAT {
+            return Ok(record);
+        }
+        let what = format!("{} has the format {}, and this handover knows {FORMAT}", path.display(), record.format);
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
     /// Writes it.
@@ -114,6 +119,18 @@ mod tests {
         let read = Record::read(&path).expect("read");
         assert_eq!(read, record);
         assert_eq!((read.entries.len(), read.entries[0].what.as_str()), (ENTRIES, "5"));
+    }
+
+    #[test]
+    fn a_record_of_another_format_is_not_read_as_if_it_were_ours() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("record.json");
+        Record { format: FORMAT + 1, ..Record::default() }.write(&path).expect("written");
+        let error = Record::read(&path).expect_err("another format");
+        assert!(error.to_string().contains("has the format 2"), "{error}");
+        let failure = crate::server::agent::disk(&path, &error);
+        assert_eq!(failure.message.matches("record.json").count(), 1, "{failure}");
+        assert!(failure.hint.is_some_and(|hint| hint.contains(&format!("rm {}", path.display()))));
     }
 
     #[test]

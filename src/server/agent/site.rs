@@ -52,10 +52,18 @@ pub(in crate::server) struct Site {
 }
 
 /// A failure of the disk, in the words that every part uses.
-pub(super) fn disk(path: &Path, error: &io::Error) -> Failure {
+pub(in crate::server) fn disk(path: &Path, error: &io::Error) -> Failure {
     let kind =
         if error.kind() == io::ErrorKind::PermissionDenied { FailureKind::Missing } else { FailureKind::Internal };
-    Failure::new(kind, format!("{}: {error}", path.display()))
+    let (shown, told) = (path.display().to_string(), error.to_string());
+    let failure = Failure::new(kind, if told.contains(&shown) { told } else { format!("{shown}: {told}") });
+    if error.kind() != io::ErrorKind::InvalidData {
+        return failure;
+    }
+    failure.hint(format!(
+        "it is broken, or of another version of handover: restore it, or, once nobody works on this server, `rm {shown}`; what it \
+         said (who is out and why, what somebody was in the middle of) is then forgotten"
+    ))
 }
 
 impl Site {
@@ -149,8 +157,15 @@ impl Site {
                 journal::append(&folder, &self.run.id, &lines).map_err(|error| disk(&folder, &error))?;
                 Ok(Reply::Done)
             }
-            Request::Install => Ok(Reply::Installed(self.install().await?)),
-            Request::Uninstall => Ok(Reply::Installed(self.uninstall().await?)),
+            // Whoever deploys, or installs, has it: two at once would each find the other's half.
+            Request::Install => match self.lock_deploy()? {
+                Reply::Held(holder) => Ok(Reply::Held(holder)),
+                _ => Ok(Reply::Installed(self.install().await?)),
+            },
+            Request::Uninstall => match self.lock_deploy()? {
+                Reply::Held(holder) => Ok(Reply::Held(holder)),
+                _ => Ok(Reply::Installed(self.uninstall().await?)),
+            },
             Request::Journals { newest } => {
                 let folder = self.layout.journals();
                 journal::newest(&folder, newest).map(Reply::Journals).map_err(|error| disk(&folder, &error))

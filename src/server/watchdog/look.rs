@@ -5,7 +5,7 @@ use crate::fleet::release::Manifest;
 use crate::fleet::strikes::{Restarts, Seen};
 use crate::fleet::verify::{Evidence, judge, service_faults};
 use crate::fleet::watch::{Left, Look};
-use crate::server::agent::{Record, Site, State, now};
+use crate::server::agent::{Record, Site, State, disk, now};
 use crate::server::compose::Inspected;
 use crate::server::layout::Layout;
 use crate::server::wire::{Failure, FailureKind};
@@ -27,8 +27,7 @@ pub(super) fn holder(layout: &Layout) -> Result<Option<String>, Failure> {
 /// The server, now.
 pub(super) async fn at(site: &Site, restarts: &mut Restarts) -> Result<Look, Failure> {
     let path = site.layout.record();
-    let record = Record::read(&path)
-        .map_err(|error| Failure::new(FailureKind::Internal, format!("{}: {error}", path.display())))?;
+    let record = Record::read(&path).map_err(|error| disk(&path, &error))?;
     let left = left(&record.state, record.drained || site.flag_is_ours(), site.is_at_work());
     let release = site.current()?;
     let services = match &release {

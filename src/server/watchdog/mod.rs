@@ -131,14 +131,19 @@ impl Dog {
     async fn turn(&mut self) -> Said {
         let rules = self.site.fleet.watchdog.rules();
         let (mut turn, mut todo) = Turn::begin(rules);
+        let mut kept_from = None;
         let outcome = loop {
+            let intent = turn.intent();
             let saw = self.carry_out(todo).await;
             match saw {
                 Ok(saw) => match turn.step(&mut self.seen.strikes, saw, now()) {
                     Next::Do(next) => todo = next,
                     Next::End(outcome) => break outcome,
                 },
-                Err(failure) => break Outcome::Unknown(failure.to_string()),
+                Err(failure) => {
+                    kept_from = intent.map(|intent| format!("could not {intent}: {}", failure.with_hint()));
+                    break Outcome::Unknown(failure.with_hint());
+                }
             }
         };
         if self.site.is_at_work() {
@@ -146,6 +151,10 @@ impl Dog {
             drop(self.site.free("the watchdog gave up its turn", State::Idle));
         }
         let mut said = self.told(&outcome, turn.verdicts());
+        if let Some(what) = kept_from {
+            // It has looked; what is wanted could not be begun.
+            (said.what, said.loud) = (what, true);
+        }
         self.commands(&outcome, turn.verdicts(), &mut said).await;
         if let Err(error) = self.write_down(&said) {
             said.loud = true;
@@ -226,7 +235,7 @@ impl Dog {
                     Next::Do(next) => todo = next,
                     Next::End(outcome) => return self.told(&outcome, turn.verdicts()),
                 },
-                Err(failure) => return Said::new(WatchdogState::Unknown, true, failure.to_string()),
+                Err(failure) => return Said::new(WatchdogState::Unknown, true, failure.with_hint()),
             }
         }
     }
@@ -326,6 +335,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_lock_that_cannot_be_taken_is_told_as_what_it_keeps_from() {
+        let (_dir, layout) = server();
+        Record { state: State::Stopped, ..Record::default() }.write(&layout.record()).expect("written");
+        std::fs::create_dir(layout.server_lock_note()).expect("nothing can be put in its place");
+        let said = once(&layout, Mode::Once).await;
+        assert!(said.loud && said.what.starts_with("could not put right what a dead deploy left: "), "{said:?}");
+        assert_eq!(said.word, WatchdogState::Unknown);
+    }
+
+    #[tokio::test]
     async fn what_another_turn_has_written_since_is_newer() {
         let (_dir, layout) = server();
         let dog = Dog::new(&layout).expect("settings");
@@ -365,6 +384,22 @@ mod tests {
             let look = look::at(&site, &mut Default::default()).await.expect("looked");
             assert_eq!(format!("{:?}", look.left), left, "{text}");
             assert_eq!(site.unexplained().is_some(), left == "Nothing", "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_absence_without_its_flag_is_told_as_none() {
+        let (dir, layout) = server();
+        let absence = serde_json::json!({"reason": "a new disk", "ends_when_verified": false, "since": 1});
+        write_json(&layout.absence(), &absence).expect("written");
+        std::fs::create_dir_all(dir.path().join("run")).expect("made");
+        for out in [true, false] {
+            let flag = dir.path().join("run/drain");
+            let done = if out { std::fs::write(&flag, "drained by handover\n") } else { std::fs::remove_file(&flag) };
+            done.expect("done");
+            let said = once(&layout, Mode::Once).await;
+            assert_eq!(said.word, WatchdogState::Absent);
+            assert_eq!(said.what.contains("in rotation all the same"), !out, "{said:?}");
         }
     }
 

@@ -23,6 +23,12 @@ impl Dog {
         if let (Outcome::Watched, Some(what)) = (outcome, self.site.unexplained()) {
             said.what = format!("{}; {what}", said.what);
         }
+        if matches!(outcome, Outcome::Absent(_))
+            && self.site.fleet.drain.by.file().is_some()
+            && !self.site.flag_is_there()
+        {
+            said.what = format!("{}; but its drain file is gone, so it is in rotation all the same", said.what);
+        }
         said.services = self.services(verdicts);
         said.logs = std::mem::take(&mut self.logs);
         if let Outcome::Healed(services, done) = outcome {
