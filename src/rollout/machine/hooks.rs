@@ -10,7 +10,8 @@ use crate::rollout::hooks::{self, HookFailed};
 
 impl Track {
     /// Asks for a command; where deploy.toml has none, there is nothing to wait for.
-    pub(super) fn hook(&mut self, cx: &mut Cx<'_>, hook: Hook) -> Progress {
+    pub(super) fn hook(&mut self, cx: &mut Cx<'_>, step: Step) -> Progress {
+        let hook = if step == Step::PreDrain { Hook::PreDrain } else { Hook::PostServer };
         let outcome = match (&cx.setup.plan.aim, self.course) {
             (Aim::Drain(_), _) => "drained",
             (Aim::Undrain, _) => "undrained",

@@ -5,7 +5,7 @@ use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
 use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
-use crate::fleet::model::{DrainBy, Hook, ReleaseOnDisk, show_duration};
+use crate::fleet::model::{DrainBy, ReleaseOnDisk, show_duration};
 use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
@@ -58,8 +58,7 @@ impl Track {
             Step::Back => self.back(cx, now, step),
             Step::Unlock => self.unlock(cx, now, step),
             Step::RunOnce => self.run_once(cx, now, step),
-            Step::PreDrain => self.hook(cx, Hook::PreDrain),
-            Step::PostServer => self.hook(cx, Hook::PostServer),
+            Step::PreDrain | Step::PostServer => self.hook(cx, step.step),
         }
     }
 
