@@ -6,9 +6,9 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, HoldBy, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, OnLoss, ReleaseSpec,
-    Rolling, RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog,
-    Zone,
+    HealthSettings, HoldBy, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount,
+    OnFailure, OnLoss, Once, ReleaseSpec, Rolling, RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh,
+    TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,6 +34,9 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
+        hooks: hooks(root.sub("hooks"))?,
+        run_once: root.subs("run_once").into_iter().map(once).collect::<Option<_>>()?,
+        confirm: root.flag("confirm")?,
         gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"), Some(root))?) } else { None },
         measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
         app,
@@ -51,6 +54,23 @@ fn release(view: View<'_>, app: &str) -> Option<ReleaseSpec> {
         vars: view.texts("vars")?,
         dir: dir.trim_end_matches('/').to_owned(),
         keep: view.number("keep")?,
+    })
+}
+
+fn hooks(view: View<'_>) -> Option<Hooks> {
+    let one = |hook: Hook| {
+        let own = view.sub(hook.word());
+        Some((hook, HookSpec { run: own.texts("run")?, limit: own.duration("limit")? }))
+    };
+    Hook::ALL.into_iter().filter(|hook| view.has(hook.word())).map(one).collect()
+}
+
+fn once(view: View<'_>) -> Option<Once> {
+    Some(Once {
+        name: view.text("name")?,
+        service: ServiceName::new(view.text("service")?),
+        run: view.texts("run")?,
+        limit: view.duration("limit")?,
     })
 }
 
@@ -271,6 +291,7 @@ fn server(view: View<'_>, groups: &[GroupName]) -> Option<Server> {
         ssh: view.text("ssh")?,
         targets,
         zone: view.text("zone").map(Zone::new),
+        tags: view.texts("tags")?,
     })
 }
 

@@ -20,6 +20,7 @@ pub fn plan_text(plan: &Plan) -> String {
         warnings(plan, &mut out);
         return out;
     }
+    once(plan, &mut out);
     out.push_str(&format!("{release}, batch after batch:\n"));
     for (number, batch) in plan.batches.iter().enumerate() {
         for server in batch {
@@ -61,6 +62,23 @@ pub fn plan_text(plan: &Plan) -> String {
     warnings(plan, &mut out);
     out.push_str(&format!("about {} in all\n", rounded(plan.expected())));
     out
+}
+
+/// What is run before the first server, and what was.
+fn once(plan: &Plan, out: &mut String) {
+    let Some(once) = &plan.once else { return };
+    for run in &once.run {
+        let limit = show_duration(run.limit);
+        let command = run.run.join(" ");
+        out.push_str(&format!(
+            "once, on {}: {} in {}: {command} (at most {limit})\n",
+            once.server.name, run.name, run.service
+        ));
+    }
+    for name in &once.done {
+        out.push_str(&format!("once: {name} was run for this release already\n"));
+    }
+    out.push('\n');
 }
 
 fn warnings(plan: &Plan, out: &mut String) {
@@ -113,6 +131,11 @@ pub fn plan_json(plan: &Plan) -> Value {
         "outcome": if plan.batches.is_empty() { "nothing_to_do" } else { "planned" },
         "release": plan.release,
         "batches": plan.batches.iter().map(|batch| batch.iter().map(|s| &s.name).collect::<Vec<_>>()).collect::<Vec<_>>(),
+        "once": plan.once.as_ref().map(|once| json!({
+            "server": once.server.name,
+            "run": once.run.iter().map(|run| &run.name).collect::<Vec<_>>(),
+            "done": once.done,
+        })),
         "servers": servers,
         "unchanged": plan.unchanged,
         "lowest_capacity": plan.lowest_capacity,

@@ -67,6 +67,7 @@ impl<'a> Keeper<'a> {
             servers: plan.servers().map(|server| server.name.clone()).collect(),
             only: order.options.servers.clone(),
             resumes: order.resumes.clone(),
+            once: !order.options.skip_once && !order.fleet.run_once.is_empty(),
             purpose: plan.aim.purpose(),
         }));
         keeper
@@ -178,7 +179,14 @@ fn worth_a_line(step: Step, state: StepState) -> bool {
     state != StepState::Began
         || matches!(
             step,
-            Step::Flip | Step::Stop | Step::Start | Step::Switch | Step::Sleep | Step::Back | Step::HandOver
+            Step::RunOnce
+                | Step::Flip
+                | Step::Stop
+                | Step::Start
+                | Step::Switch
+                | Step::Sleep
+                | Step::Back
+                | Step::HandOver
         )
 }
 

@@ -5,7 +5,8 @@
 
 use crate::fleet::held::HeldSeen;
 use crate::fleet::model::{
-    Absence, Container, Fleet, GroupName, Holder, Known, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
+    Absence, Container, Fleet, GroupName, Holder, Known, Once, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName,
+    ServiceName,
 };
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
@@ -202,6 +203,13 @@ pub enum Request {
     Nodes,
     /// Ask the gateway what it holds and what is under way behind it.
     Held,
+    /// Run something once for a staged release, in a container of its own beside what serves.
+    Once {
+        /// Which release.
+        release: ReleaseId,
+        /// What.
+        once: Once,
+    },
     /// Stop the project's services, each with its own grace period, and remove the containers; a gateway that hands over stays.
     Stop,
     /// Bring a staged release up; nothing is pulled, nothing is built.
@@ -282,6 +290,8 @@ pub enum Reply {
     Nodes(Known<NodesSeen>),
     /// To `Held`.
     Holding(Known<HeldSeen>),
+    /// To `Once`.
+    Once(OnceEnd),
     /// To `Stop` and `Sleep`.
     Stopped(Stopped),
     /// To `Start` and `HandOver`: every container of the project afterwards.
@@ -296,6 +306,17 @@ pub enum Reply {
     Journals(Vec<String>),
     /// To `Install` and `Uninstall`: what was changed, each as a sentence.
     Installed(Vec<String>),
+}
+
+/// How something that was run once ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnceEnd {
+    /// Its exit code; `None` where it was ended by force.
+    pub code: Option<i32>,
+    /// The last lines that it printed, without secrets.
+    pub output: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A release that lies on a server.

@@ -14,8 +14,10 @@ use handover::fleet::provision::Change;
 use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
 use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
-use handover::rollout::port::{Balancer, BalancerError, Server as ServerPort, ServerError};
-use handover::rollout::{Deployed, Files, Order, Outside, Ports, Source, Tell, deploy};
+use handover::rollout::port::{Balancer, BalancerError, Here, Server as ServerPort, ServerError};
+use handover::rollout::{
+    Deployed, Files, HookCommand, HookFailed, Order, Outside, Ports, Running, Source, Tell, deploy,
+};
 use handover::server::wire::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -88,6 +90,8 @@ struct Sim {
     lies: BTreeSet<Lie>,
     /// This service sleeps here, and whether it runs all the same.
     asleep: Option<ServiceName>,
+    /// What was run once here.
+    once: Vec<OnceRecord>,
     roused: bool,
     restarts: u32,
     requests: Vec<String>,
@@ -145,6 +149,10 @@ pub struct Inner {
     releases: BTreeMap<ReleaseId, Manifest>,
     new: ReleaseId,
     grace_before_leaving: Duration,
+    /// Every order to run something once: where, what, and whether a server was out then.
+    pub once: Vec<(ServerName, String, bool)>,
+    /// The next one of that name ends so.
+    pub once_ends: BTreeMap<String, Result<Option<i32>, ServerError>>,
 }
 
 /// The pretended fleet.
@@ -153,6 +161,8 @@ pub struct World {
     pub inner: Arc<Mutex<Inner>>,
     pub clock: Clock,
     pub events: Arc<Mutex<Vec<Line>>>,
+    /// The team's own commands that were run, and which of them fail.
+    pub hooks: Arc<Mutex<Hooked>>,
     /// What a prober says was lost.
     pub lost: Arc<watch::Sender<u64>>,
 }
@@ -242,11 +252,14 @@ impl World {
             releases,
             new: ReleaseId::new(NEW),
             grace_before_leaving: Duration::from_secs(60),
+            once: Vec::new(),
+            once_ends: BTreeMap::new(),
         };
         let world = Self {
             inner: Arc::new(Mutex::new(inner)),
             clock,
             events: Arc::default(),
+            hooks: Arc::default(),
             lost: Arc::new(watch::channel(0).0),
         };
         let ticking = world.clone();
@@ -380,7 +393,7 @@ impl World {
             .iter()
             .map(|s| (s.name.clone(), Arc::new(SimPort { world: self.clone(), name: s.name.clone() })))
             .collect();
-        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())) }
+        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())), here: Arc::new(HookPort(self.clone())) }
     }
 
     /// The steps that failed, as `server step course`.
@@ -413,6 +426,57 @@ impl World {
 
     pub fn requests(&self, server: &str) -> Vec<String> {
         self.with(|inner| inner.sims[&server.into()].requests.clone())
+    }
+}
+
+/// The commands that were run.
+#[derive(Debug, Default)]
+pub struct Hooked {
+    /// Each, and whether the deploy lock was ours on every server meanwhile.
+    pub run: Vec<(HookCommand, bool)>,
+    /// These fail: by moment and server.
+    pub fail: Vec<(Hook, Option<ServerName>)>,
+    /// These never end.
+    pub hang: Vec<Hook>,
+}
+
+impl Hooked {
+    /// Every command as `moment` or `moment server`.
+    pub fn names(&self) -> Vec<String> {
+        let name = |command: &HookCommand| match &command.server {
+            Some(server) => format!("{} {server}", command.hook),
+            None => command.hook.to_string(),
+        };
+        self.run.iter().map(|(command, _)| name(command)).collect()
+    }
+
+    /// What the last command was told under a name.
+    pub fn told(&self, name: &str) -> &str {
+        self.run.last().and_then(|(command, _)| command.env.get(name)).map_or("", String::as_str)
+    }
+}
+
+struct HookPort(World);
+
+impl std::fmt::Debug for HookPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookPort")
+    }
+}
+
+impl Here for HookPort {
+    fn run(&self, command: HookCommand, said: tokio::sync::mpsc::UnboundedSender<String>) -> Running<'_> {
+        let locked = self.0.with(|inner| inner.sims.values().all(|sim| sim.deploy_locked));
+        let mut hooked = self.0.hooks.lock().expect("hooks");
+        let fails = hooked.fail.contains(&(command.hook, command.server.clone()));
+        let hangs = hooked.hang.contains(&command.hook);
+        hooked.run.push((command, locked));
+        Box::pin(async move {
+            self.0.clock.sleep(Duration::from_secs(if hangs { 100_000 } else { 2 })).await;
+            drop(said.send("a line".into()));
+            let failed = || HookFailed { message: "`it` ended with exit code 1".into(), output: vec!["no".into()] };
+            if fails { Err(failed()) } else { Ok(()) }
+        })
     }
 }
 
@@ -463,6 +527,7 @@ impl Sim {
             deploy_locked: false,
             lies: BTreeSet::new(),
             asleep: None,
+            once: Vec::new(),
             roused: false,
             restarts: 0,
             requests: Vec::new(),
@@ -684,6 +749,7 @@ impl Inner {
             watchdog: None,
             installed: None,
             asleep: sim.asleep.iter().map(|name| (name.clone(), "nobody needed it".to_owned())).collect(),
+            once: sim.once.clone(),
             drift: Vec::new(),
             nodes: None,
             held: self.fleet.drain.by.hold().map(|_| Known::Known(fits(&self.fleet))),
@@ -746,6 +812,11 @@ impl SimPort {
             Request::Stop => {
                 let slow = self.world.with(|inner| inner.sims[&self.name].lies(Lie::StopsSlowly));
                 self.stop(Duration::from_secs(if slow { 100 } else { 2 })).await
+            }
+            Request::Once { release, once } => {
+                self.world.with(|inner| inner.begins_once(&self.name, &release, &once));
+                self.world.clock.sleep(Duration::from_secs(30)).await;
+                self.world.with(|inner| inner.ran_once(&self.name, release, &once))
             }
             request => {
                 self.world.clock.sleep(wait).await;
@@ -816,6 +887,25 @@ impl SimPort {
 }
 
 impl Inner {
+    fn begins_once(&mut self, name: &ServerName, release: &ReleaseId, once: &Once) {
+        let out = self.sims.values().any(|sim| sim.drained || sim.is_new());
+        self.once.push((name.clone(), once.name.clone(), out));
+        self.note(name, release, once, OnceState::Began);
+    }
+
+    fn ran_once(&mut self, name: &ServerName, release: ReleaseId, once: &Once) -> Result<Reply, ServerError> {
+        let code = self.once_ends.remove(&once.name).unwrap_or(Ok(Some(0)))?;
+        let state = if code == Some(0) { OnceState::Done } else { OnceState::Failed };
+        self.note(name, &release, once, state);
+        let output = vec!["relation \"users\" already exists".to_owned()];
+        Ok(Reply::Once(OnceEnd { code, output, took: Duration::from_secs(30) }))
+    }
+
+    fn note(&mut self, name: &ServerName, release: &ReleaseId, once: &Once, state: OnceState) {
+        let record = OnceRecord { release: release.clone(), name: once.name.clone(), state, at: 0 };
+        note_once(&mut self.sims.get_mut(name).expect("server").once, record);
+    }
+
     fn answer(&mut self, name: &ServerName, request: Request, now: Stamp) -> Result<Reply, ServerError> {
         let word = format!("{request:?}").split([' ', '{', '(']).next().unwrap_or_default().to_lowercase();
         let image_ids = |inner: &Self, id: &ReleaseId| inner.image_ids(id);
@@ -980,6 +1070,7 @@ impl Inner {
             | Request::Freeze { .. }
             | Request::Unfreeze
             | Request::Stop
+            | Request::Once { .. }
             | Request::Journal { .. }
             | Request::Journals { .. }
             | Request::Install

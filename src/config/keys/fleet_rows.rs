@@ -94,4 +94,5 @@ pub(super) const FLEET_ROWS: &[Key] = &[
     key("server", "ssh", Kind::Text(Form::Ssh), Required, "\"deploy@web-1\"", "Whatever `ssh` accepts, ~/.ssh/config included."),
     key("server", "target", Kind::Targets, Optional, "\"i-0a1b2c3d4e5f60718\"", "What the balancer calls it (with `haproxy` the server's name in the backend): `ID` or `ID:PORT`, one or a list, in every group; or a table of those by group."),
     key("server", "zone", Kind::Text(Form::Name), Optional, "\"eu-central-1a\"", "Its availability zone."),
+    key("server", "tags", Kind::List { form: Form::Name, empty: true }, Default("[]"), "[\"canary\"]", "Words of your own: `--servers tag:canary` means the servers that have it."),
 ];

@@ -238,6 +238,9 @@ pub struct ServerFacts {
     /// The services that a gateway has put to sleep, each with the reason.
     #[serde(default)]
     pub asleep: BTreeMap<ServiceName, String>,
+    /// What was run once here, by release.
+    #[serde(default)]
+    pub once: Vec<super::OnceRecord>,
     /// What lies on the server and is not what was published or told it, each as a sentence.
     #[serde(default)]
     pub drift: Vec<String>,

@@ -10,6 +10,9 @@ use std::time::Duration;
 pub struct Fleet {
     /// The app, and always the Compose project's name too.
     pub app: String,
+    /// Whether whoever changes this fleet must name it.
+    #[serde(default)]
+    pub confirm: bool,
     /// What is published and where it lies on every server.
     pub release: ReleaseSpec,
     /// How servers are reached.
@@ -30,6 +33,12 @@ pub struct Fleet {
     pub watchdog: Watchdog,
     /// The prober, where one is wanted.
     pub measure: Option<Measure>,
+    /// The team's own commands, run where the deploy is run from.
+    #[serde(default)]
+    pub hooks: super::Hooks,
+    /// What is run once for a release, before its first server.
+    #[serde(default)]
+    pub run_once: Vec<super::Once>,
     /// The gateway, where its tables stand in this file.
     #[serde(default)]
     pub gateway: Option<super::GatewaySpec>,
@@ -552,6 +561,9 @@ pub struct Server {
     pub targets: BTreeMap<GroupName, Vec<TargetSpec>>,
     /// Its availability zone.
     pub zone: Option<Zone>,
+    /// Words of the team's own, to select it by.
+    #[serde(default)]
+    pub tags: Vec<String>,
 }
 
 /// One entry of `server.target`.

@@ -1,7 +1,7 @@
 //! A second reader of the plan, which knows nothing of how it was made: what it finds is a fault of the planner.
 
 use super::{Aim, Plan, ServerPlan, StartsAs, Step};
-use crate::fleet::model::{DrainBy, Fleet, ServerName};
+use crate::fleet::model::{DrainBy, Fleet, Hook, ServerName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Something wrong with a plan.
@@ -22,8 +22,13 @@ pub fn check(fleet: &Fleet, plan: &Plan) -> Vec<Note> {
     if let Some(batch) = plan.batches.iter().find(|batch| batch.len() > most || batch.is_empty()) {
         notes.push(Note { server: None, what: format!("a batch of {} where 1 to {most} are allowed", batch.len()) });
     }
+    if let Some(once) = &plan.once {
+        let server = Some(once.server.name.clone());
+        notes.extend(super::once::faults(once).into_iter().map(|what| Note { server: server.clone(), what }));
+    }
     for server in plan.servers() {
         steps_in_order(plan, server, &mut notes);
+        every_hook(fleet, server, &mut notes);
         every_target(fleet, server, &mut notes);
     }
     if !plan.unguarded {
@@ -112,6 +117,17 @@ fn held(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<String> {
         wrong.push("would leave the gateway of the release before".to_owned());
     }
     wrong
+}
+
+/// What the team wants to be run is run.
+fn every_hook(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {
+    let has = |step| server.step(step).is_some();
+    let leaves = has(Step::Out) || (has(Step::Stop) && server.starts_as.needs_drain() && !server.targets.is_empty());
+    let due = [(Hook::PreDrain, Step::PreDrain, leaves), (Hook::PostServer, Step::PostServer, true)];
+    let missing = due.iter().filter(|(hook, step, due)| *due && fleet.hooks.get(*hook).is_some() && !has(*step));
+    notes.extend(
+        missing.map(|(_, step, _)| Note { server: Some(server.name.clone()), what: format!("has no step `{step}`") }),
+    );
 }
 
 fn deadlines(server: &ServerPlan) -> Vec<String> {

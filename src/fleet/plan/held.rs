@@ -1,11 +1,11 @@
 //! The plan for a server whose gateway holds what arrives: it never leaves rotation, so nobody is asked whether it may, and what is
 //! reckoned instead is how long a request may have to wait.
 
-use super::numbers::{FLIP_DEADLINE, GroupNumbers, LOOK, START_EXPECTED, STOP_SLACK};
+use super::numbers::{FLIP_DEADLINE, GroupNumbers, LOOK, START_EXPECTED, STOP_SLACK, lock_step, unlock_step};
 use super::planner::Maker;
 use super::{Plan, PlannedStep, ServerPlan, StartsAs, Step, WhyNot};
 use crate::fleet::held::longest_wait;
-use crate::fleet::model::{Fleet, GroupName, Known};
+use crate::fleet::model::{Fleet, GroupName, Hook, Known};
 use crate::fleet::timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,8 +25,10 @@ pub(super) fn steps(
     let step = |step, expected, deadline| PlannedStep { step, expected, deadline };
     let one_look = |name| step(name, LOOK, FLIP_DEADLINE);
     let runs = !matches!(starts_as, StartsAs::Empty);
-    let mut steps = vec![step(Step::Lock, LOOK, fleet.lock.wait + FLIP_DEADLINE)];
+    let hook = |name, hook| Some(step(name, LOOK, fleet.hooks.get(hook)?.limit + FLIP_DEADLINE));
+    let mut steps = vec![lock_step(fleet)];
     if runs {
+        steps.extend(hook(Step::PreDrain, Hook::PreDrain));
         steps.push(one_look(Step::Flip));
         steps.push(step(Step::Out, LOOK, fleet.drain.max.max(LOOK)));
         steps.push(step(Step::Stop, shutdown, grace + STOP_SLACK));
@@ -47,7 +49,8 @@ pub(super) fn steps(
         // Twice: to the one beside it, and back to the service's own container.
         steps.push(step(Step::HandOver, START_EXPECTED * 2, (grace + STOP_SLACK * 2) * 2 + started));
     }
-    steps.push(one_look(Step::Unlock));
+    steps.push(unlock_step());
+    steps.extend(hook(Step::PostServer, Hook::PostServer));
     steps
 }
 

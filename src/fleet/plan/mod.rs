@@ -9,6 +9,7 @@ mod findings;
 mod found;
 mod held;
 mod numbers;
+mod once;
 mod planner;
 pub mod safety;
 mod snapshot;
@@ -18,6 +19,7 @@ mod why_not;
 pub use absence::{drain, undrain};
 pub use check::{Note, check};
 pub use numbers::{GroupNumbers, steps_back};
+pub use once::OncePlan;
 pub use planner::{Options, plan};
 pub use safety::{Capacity, Scope};
 pub use snapshot::{offline_snapshot, releases_in_fleet};
@@ -39,6 +41,9 @@ pub struct Plan {
     pub aim: Aim,
     /// What will run afterwards; not known when planned offline.
     pub release: Option<ReleaseId>,
+    /// What is run once, before the first batch.
+    #[serde(default)]
+    pub once: Option<OncePlan>,
     /// Servers that go together, batch after batch.
     pub batches: Vec<Vec<ServerPlan>>,
     /// Servers on which nothing would change.
@@ -197,7 +202,8 @@ impl Plan {
     pub fn expected(&self) -> Duration {
         let batches: Duration =
             self.batches.iter().map(|batch| batch.iter().map(ServerPlan::expected).max().unwrap_or_default()).sum();
-        batches + self.rolling.pause * u32::try_from(self.batches.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        let once: Duration = self.once.iter().map(|once| once.server.expected()).sum();
+        once + batches + self.rolling.pause * u32::try_from(self.batches.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 }
 

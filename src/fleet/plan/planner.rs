@@ -3,7 +3,7 @@
 use super::batches::batches;
 use super::numbers::{grace, steps};
 use super::safety::Guard;
-use super::{Aim, Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, WhyNot};
+use super::{Aim, Capacity, GroupNumbers, OncePlan, Plan, ServerPlan, ServiceNumbers, WhyNot};
 use crate::fleet::held::longest_wait;
 use crate::fleet::model::{
     Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetRef, TargetState, TargetView,
@@ -21,6 +21,8 @@ pub struct Options {
     pub allow_downtime: bool,
     /// `--first`.
     pub first: bool,
+    /// What is run once is left alone: the release was brought before.
+    pub skip_once: bool,
     /// Plan from the file alone: servers and balancer are taken to be as the file says.
     pub offline: bool,
 }
@@ -43,11 +45,13 @@ pub fn plan(
     maker.claims();
     maker.timing(&batches);
     maker.gateways_fit(&batches);
-    maker.into_plan(Aim::Deploy, Found { batches, unchanged, lowest_capacity }, capacity_why)
+    let once = maker.once(&batches);
+    maker.into_plan(Aim::Deploy, Found { once, batches, unchanged, lowest_capacity }, capacity_why)
 }
 
 /// What a plan is made of, besides the numbers.
 pub(super) struct Found {
+    pub(super) once: Option<OncePlan>,
     pub(super) batches: Vec<Vec<ServerPlan>>,
     pub(super) unchanged: Vec<ServerName>,
     pub(super) lowest_capacity: Vec<Capacity>,
@@ -96,7 +100,7 @@ impl<'a> Maker<'a> {
 
     /// The plan, unless something speaks against it; too little capacity may be allowed.
     pub(super) fn into_plan(mut self, aim: Aim, found: Found, capacity_why: Vec<WhyNot>) -> Result<Plan, Vec<WhyNot>> {
-        let (fleet, Found { batches, unchanged, lowest_capacity }) = (self.fleet, found);
+        let (fleet, Found { once, batches, unchanged, lowest_capacity }) = (self.fleet, found);
         let mut not_zero_downtime = Vec::new();
         if self.options.allow_downtime || self.options.first {
             not_zero_downtime.extend(capacity_why.iter().map(ToString::to_string));
@@ -110,6 +114,7 @@ impl<'a> Maker<'a> {
             format: 1,
             aim,
             release: self.release.map(|manifest| manifest.id.clone()),
+            once,
             batches,
             unchanged,
             groups: self.group_numbers(),

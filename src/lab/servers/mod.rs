@@ -17,13 +17,14 @@ pub use process::ServiceCommand;
 use crate::clock::Clock;
 use crate::event::LabService;
 use crate::fleet::model::{
-    Absence, Fleet, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts, ServerName, ServiceName,
+    Absence, Fleet, Once, OnceRecord, OnceState, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts,
+    ServerName, ServiceName, note_once,
 };
 use crate::lab::lock;
 use crate::lab::ports::Ports;
 use crate::lab::service::Fault;
 use crate::rollout::port::{Server, ServerError};
-use crate::server::wire::{Failure, FailureKind, Listed, Reply, Request, Run, Stopped};
+use crate::server::wire::{Failure, FailureKind, Listed, OnceEnd, Reply, Request, Run, Stopped};
 use front::Front;
 use locks::Locks;
 use process::Process;
@@ -33,7 +34,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use wiring::Wiring;
+
+/// What is run once takes so long in fleet time.
+const ONCE: Duration = Duration::from_secs(2);
 
 /// What a lab's servers are made of.
 #[derive(Debug, Clone)]
@@ -82,6 +87,8 @@ struct State {
     drained: bool,
     absence: Option<Absence>,
     records: Vec<String>,
+    /// What was run once here, as far as it is said.
+    once: Vec<OnceRecord>,
     /// By run.
     journals: BTreeMap<String, String>,
 }
@@ -249,6 +256,7 @@ impl Machine {
             Request::Look => Ok(Reply::Sighting(self.look().await)),
             Request::Count => Ok(Reply::Count(self.count().await)),
             Request::Nodes => Ok(Reply::Nodes(self.nodes().await)),
+            Request::Once { release, once } => self.once(&release, &once).await,
             Request::Stop => Ok(Reply::Stopped(self.stop().await)),
             Request::Start { release } => {
                 self.start(&release).await?;
@@ -295,6 +303,7 @@ impl Machine {
             watchdog: None,
             installed: None,
             asleep: BTreeMap::new(),
+            once: state.once.clone(),
             drift: Vec::new(),
             nodes: None,
             held: None,
@@ -350,6 +359,23 @@ impl Machine {
         Ok(Reply::Adopted(Box::new(manifest)))
     }
 
+    /// A command of deploy.toml is never run on the machine of a rehearsal: it takes a moment, and is written down.
+    async fn once(&self, release: &ReleaseId, once: &Once) -> Result<Reply, Failure> {
+        let known = self.release(release)?.manifest.services.contains_key(&once.service);
+        if !known {
+            let what = format!("run_once `{}`: the release has no service {}", once.name, once.service);
+            return Err(Failure::new(FailureKind::Input, what));
+        }
+        self.spec.clock.sleep(ONCE).await;
+        let fails = |fault: &(Option<ServerName>, ServiceName, Fault)| fault.1.as_str() == once.name;
+        let code = i32::from(self.spec.faults.iter().any(fails));
+        let state = if code == 0 { OnceState::Done } else { OnceState::Failed };
+        let (release, name) = (release.clone(), once.name.clone());
+        note_once(&mut lock(&self.state).once, OnceRecord { release, name, state, at: locks::now() });
+        let output = vec![format!("a rehearsal does not run `{}`", once.run.join(" "))];
+        Ok(Reply::Once(OnceEnd { code: Some(code), output, took: ONCE }))
+    }
+
     fn switch(&self, release: &ReleaseId) -> Result<Reply, Failure> {
         self.release(release)?;
         let mut state = lock(&self.state);
@@ -371,5 +397,6 @@ fn changes(request: &Request) -> bool {
             | Request::Switch { .. }
             | Request::Sleep
             | Request::HandOver { .. }
+            | Request::Once { .. }
     )
 }

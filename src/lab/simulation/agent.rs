@@ -36,6 +36,7 @@ fn changes(request: &Request) -> bool {
             | Request::Start { .. }
             | Request::Switch { .. }
             | Request::Sleep
+            | Request::Once { .. }
             | Request::Absent { .. }
     )
 }
@@ -213,9 +214,11 @@ impl Worker {
             Request::Stop => return self.stop().await.map(Reply::Stopped),
             Request::Start { release } => {
                 self.enter(State::Started(release.clone()))?;
+                self.with(|inner, _| inner.judge_start(&self.server, &release));
                 self.up(&release).await;
                 return Ok(Reply::Started(self.with(|inner, now| inner.facts(&self.server, now).containers)));
             }
+            Request::Once { release, once } => return self.once(&release, &once).await,
             Request::Lock { wait } => return self.lock(wait).await,
             _ => self.world.clock.sleep(QUICK).await,
         }
@@ -281,9 +284,11 @@ impl Worker {
             Request::Install | Request::Uninstall => Ok(Reply::Installed(Vec::new())),
             Request::Journals { .. } => self.machine(|m| Reply::Journals(m.journals.values().cloned().collect())),
             Request::Adopt | Request::Freeze { .. } | Request::Unfreeze => Ok(Reply::Done),
-            Request::Stop | Request::Start { .. } | Request::HandOver { .. } | Request::Lock { .. } => {
-                Err(Failure::new(FailureKind::Internal, "answered elsewhere"))
-            }
+            Request::Stop
+            | Request::Start { .. }
+            | Request::HandOver { .. }
+            | Request::Lock { .. }
+            | Request::Once { .. } => Err(Failure::new(FailureKind::Internal, "answered elsewhere")),
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) fn ending(machine: &Machine) -> Ending {
         (Some(from), Some(to)) => secs(to.since(from)),
         _ => 0.0,
     };
-    let worked = machine.finished.iter().filter(|track| !track.is_final_check);
+    let worked = machine.finished.iter().filter(|track| !track.is_aside());
     let took = worked.map(|track| (track.plan.name.clone(), track.took)).collect();
     Ending { outcome, problem, each, took, seconds, floor: floor(machine) }
 }
@@ -53,7 +53,7 @@ fn each(machine: &Machine) -> BTreeMap<ServerName, ServerOutcome> {
         // Who leaves in the middle does not know what becomes of it: its own agent puts it right.
         let Some(outcome) = track.outcome.or(track.locked.then_some(ServerOutcome::Unknown)) else { continue };
         let slot = each.entry(track.plan.name.clone()).or_insert(outcome);
-        if !track.is_final_check || outcome == ServerOutcome::Unknown {
+        if !track.is_aside() || outcome == ServerOutcome::Unknown {
             *slot = outcome;
         }
     }
@@ -91,7 +91,7 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
         );
         return ("lost_requests", Some(Problem::new(Exit::Lost, message)));
     }
-    let ended = machine.finished.iter().filter(|track| !track.is_final_check).filter_map(|track| track.outcome);
+    let ended = machine.finished.iter().filter(|track| !track.is_aside()).filter_map(|track| track.outcome);
     let mut words = ended.filter_map(|outcome| match outcome {
         ServerOutcome::Deployed => Some("deployed"),
         ServerOutcome::Drained => Some("drained"),
@@ -127,6 +127,7 @@ fn failed(
     });
     let nothing_done = untouched && machine.finished.iter().all(|track| track.moments.flipped.is_none());
     let (exit, outcome) = match cause.kind {
+        CauseKind::Once => (Exit::Undone, "failed"),
         CauseKind::Held if nothing_done => (Exit::Held, "refused"),
         _ if nothing_done => (Exit::Refused, "refused"),
         _ => (Exit::Undone, "rolled_back"),
@@ -204,7 +205,7 @@ fn floor(machine: &Machine) -> Floor {
             .finished
             .iter()
             .filter(|track| {
-                !track.is_final_check
+                !track.is_aside()
                     && (track.took.settle_in.is_some() || (holds && track.took.stop.is_some()))
                     && batch.iter().any(|s| s.name == track.plan.name)
             })

@@ -58,6 +58,8 @@ impl Track {
             Step::HandOver => self.hand_over(cx, now, step),
             Step::Back => self.back(cx, now, step),
             Step::Unlock => self.unlock(cx, now, step),
+            Step::RunOnce => self.run_once(cx, now, step),
+            Step::PreDrain | Step::PostServer => self.hook(cx, step.step),
         }
     }
 
@@ -103,6 +105,7 @@ impl Track {
                     ..Cause::new(CauseKind::Held, message)
                 })
             }
+            (Step::RunOnce, Reply::Once(end)) => self.ran_once(cx, end),
             (Step::Flip, Reply::Done) => {
                 self.moments.flipped = Some(now);
                 if cx.setup.plan.drain.by.hold().is_some() {

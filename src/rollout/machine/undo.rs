@@ -219,7 +219,7 @@ impl Track {
 
     pub(super) fn interrupt(&mut self, cx: &mut Cx<'_>, now: Stamp) {
         let Some(step) = self.step().filter(|_| !self.is_done() && self.course == Course::Forward) else { return };
-        if self.is_final_check || step.step == Step::Unlock {
+        if self.is_final_check || step.step >= Step::Unlock {
             return;
         }
         if matches!(self.wait, Wait::Ticket(_)) && step.step != Step::Lock && !self.only_looks {
@@ -251,6 +251,7 @@ impl Track {
         let undo_failed = self.undo_failed || (self.causes.len() > 1 && self.course == Course::Finish);
         let outcome = match self.course {
             _ if self.is_final_check => ServerOutcome::Deployed,
+            _ if self.is_once => ServerOutcome::Untouched,
             Course::Forward | Course::Finish if !undo_failed => match &cx.setup.plan.aim {
                 Aim::Deploy => ServerOutcome::Deployed,
                 Aim::Drain(_) => ServerOutcome::Drained,
@@ -265,7 +266,7 @@ impl Track {
             _ => ServerOutcome::Unknown,
         };
         self.outcome = Some(outcome);
-        if !self.is_final_check {
+        if !self.is_aside() {
             let what = self.sentence(outcome);
             cx.say(Event::ServerDone { server: self.plan.name.clone(), outcome, took: self.took, what });
         }
@@ -285,6 +286,9 @@ impl Track {
                 StartsAs::Empty => "is empty as before".into(),
                 StartsAs::Broken(_) | StartsAs::LeftOut(_) | StartsAs::KeptOut(_) => "is as it was before".into(),
                 StartsAs::Worker => format!("runs {previous} on"),
+                StartsAs::Serving if self.moments.flipped.is_none() => {
+                    format!("was not drained and runs {previous} on")
+                }
                 StartsAs::Serving if self.plan.step(Step::Settle).is_none() && self.plan.step(Step::Flip).is_some() => {
                     format!("runs {previous}; requests go through again")
                 }

@@ -10,6 +10,7 @@ mod drain;
 mod hand_over;
 mod install;
 mod observe;
+mod once;
 mod own;
 mod record;
 mod site;

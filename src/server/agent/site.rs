@@ -93,6 +93,7 @@ impl Site {
                 | Request::Switch { .. }
                 | Request::Sleep
                 | Request::HandOver { .. }
+                | Request::Once { .. }
                 | Request::Absent { .. }
                 | Request::Adopt
                 | Request::Lock { .. }
@@ -144,6 +145,7 @@ impl Site {
             })),
             Request::HandOver { release } => Ok(Reply::Started(self.hand_over(&release).await?)),
             Request::Nodes => Ok(Reply::Nodes(probes::nodes(&self.fleet.drain.by).await)),
+            Request::Once { release, once } => Ok(Reply::Once(self.once(&release, &once).await?)),
             Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),
