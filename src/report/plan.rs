@@ -94,6 +94,7 @@ fn how(server: &ServerPlan) -> String {
     match &server.starts_as {
         StartsAs::Serving => String::new(),
         StartsAs::Worker => ", takes no traffic".into(),
+        StartsAs::NoGateway(gateway) => format!(", where {gateway} does not run: nobody is served, so nothing is held"),
         StartsAs::Broken(why) => format!(", goes first because it is broken: {why}"),
         StartsAs::Empty => ", empty: there is nothing to go back to".into(),
         StartsAs::LeftOut(why) => format!(", left out before and coming in: {why}"),

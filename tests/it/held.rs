@@ -103,6 +103,18 @@ async fn a_gateway_that_does_not_take_over_takes_everything_back_with_it() {
     assert_eq!(world.state("web-1"), "current old, runs old");
 }
 
+/// Nobody is served, so nobody is held, and the deploy is the way out.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_gateway_is_down_is_deployed_to_all_the_same() {
+    let world = World::new(gateway(), 3, |_| {}).await;
+    world.loses_its_gateway("web-1");
+    world.clock.sleep(Duration::from_secs(60)).await;
+    let deployed = world.deploy().await;
+    assert_eq!(exit(&deployed), Exit::Done, "{}", message(&deployed));
+    assert_eq!(changes(&world), ["stop", "start", "switch", "handover", "unlock"]);
+    assert!(gateway_runs(&world).is_some_and(|runs| runs.as_str() != OLD));
+}
+
 /// What is behind it serves, and is not held for the sake of an old gateway.
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_cannot_be_handed_back_needs_a_hand_and_holds_nobody() {

@@ -419,6 +419,11 @@ impl World {
         self.with(|inner| inner.sims[&server.into()].gateway.clone())
     }
 
+    /// Its gateway has ended.
+    pub fn loses_its_gateway(&self, server: &str) {
+        self.with(|inner| inner.sims.get_mut(&server.into()).expect("server").gateway = None);
+    }
+
     /// For how long it held everything, at the longest.
     pub fn longest_hold(&self, server: &str) -> Duration {
         self.with(|inner| inner.sims[&server.into()].longest_hold)
@@ -569,9 +574,13 @@ impl Sim {
 
     fn container_of(&self, service: &ServiceName, gateway: Option<&ServiceName>) -> Container {
         let mut container = self.container(service);
-        if let (true, Some(release)) = (gateway == Some(service), &self.gateway) {
-            container.image_id = format!("image of {release}");
-            container.state = ContainerState::Running;
+        match &self.gateway {
+            _ if gateway != Some(service) => {}
+            None => container.state = ContainerState::Exited,
+            Some(release) => {
+                container.image_id = format!("image of {release}");
+                container.state = ContainerState::Running;
+            }
         }
         container
     }
@@ -623,6 +632,7 @@ impl Inner {
                 }
                 // Whoever holds answers for himself.
                 Some(sim) if holds && sim.gateway.is_some() => Check::Pass,
+                Some(_) if holds => Check::Fail(TargetReason::FailedHealthChecks),
                 Some(sim) if !sim.answers() => Check::Fail(TargetReason::FailedHealthChecks),
                 Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => {
                     Check::Fail(TargetReason::ResponseCodeMismatch)
@@ -1008,6 +1018,8 @@ impl Inner {
             }
             Request::Start { release } => {
                 let back = release.as_str() == OLD;
+                // What does not run comes up with all others.
+                sim.gateway.get_or_insert_with(|| release.clone());
                 sim.running = Some(release);
                 sim.roused = true;
                 sim.up = !(back && sim.lies(Lie::RollbackFails));

@@ -156,6 +156,12 @@ impl<'a> Maker<'a> {
     /// What takes a server out may die with its processes.
     fn says_what_is_lost(&mut self, name: &ServerName, targets: &[TargetRef]) {
         let by = &self.fleet.drain.by;
+        if by.hold().is_some() {
+            self.warnings.push(format!(
+                "{name}: its gateway holds every request until it is undrained; whoever has waited for its `hold` gets 503, and so does \
+                 the balancer's check from then on"
+            ));
+        }
         if !by.facts().survives_restart && !targets.is_empty() {
             self.warnings.push(format!(
                 "{name}: drain.by = \"{}\" dies with the app's processes: a restart of them lets it in again, until it is \

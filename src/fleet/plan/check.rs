@@ -104,13 +104,14 @@ fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
 fn held(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<String> {
     let has = |step| order.contains(&step);
     let mut wrong = Vec::new();
-    if has(Step::Stop) && !(has(Step::Flip) && has(Step::Out)) {
+    let nobody = matches!(server.starts_as, StartsAs::NoGateway(_));
+    if has(Step::Stop) && !nobody && !(has(Step::Flip) && has(Step::Out)) {
         wrong.push("would stop what the gateway may still send to".to_owned());
     }
     if has(Step::Flip) && !has(Step::Back) && !matches!(server.starts_as, StartsAs::KeptOut(_)) {
         wrong.push("would let requests wait for ever".to_owned());
     }
-    if !server.targets.is_empty() && has(Step::Back) && !has(Step::In) {
+    if !server.targets.is_empty() && server.starts_as.comes_in() && !has(Step::In) {
         wrong.push("would not be waited for until it is back in rotation".to_owned());
     }
     if has(Step::Stop) && plan.drain.by.hands_over().is_some() && !has(Step::HandOver) {

@@ -2,7 +2,10 @@
 
 use super::planner::Maker;
 use super::{StartsAs, WhyNot};
-use crate::fleet::model::{DrainBy, GroupName, Server, ServerFacts, TargetReason, TargetRef, TargetState, TargetView};
+use crate::fleet::model::{
+    Container, ContainerState, DrainBy, GroupName, Server, ServerFacts, ServiceName, TargetReason, TargetRef,
+    TargetState, TargetView,
+};
 use std::collections::HashMap;
 
 /// The targets of each group, by their ids.
@@ -85,6 +88,11 @@ impl<'a> Maker<'a> {
             }
             if facts.containers.is_empty() {
                 return StartsAs::Empty;
+            }
+            let is_up = |one: &Container| one.state == ContainerState::Running;
+            let runs = |gateway: &ServiceName| facts.containers.iter().any(|one| one.service == *gateway && is_up(one));
+            if let Some(gateway) = self.fleet.drain.by.hands_over().filter(|gateway| !runs(gateway)) {
+                return StartsAs::NoGateway(gateway.clone());
             }
             if facts.drained && !serves {
                 return StartsAs::LeftOut("health fails on purpose, and nobody says why".into());

@@ -27,10 +27,13 @@ pub(super) fn steps(
     let runs = !matches!(starts_as, StartsAs::Empty);
     let hook = |name, hook| Some(step(name, LOOK, fleet.hooks.get(hook)?.limit + FLIP_DEADLINE));
     let mut steps = vec![lock_step(fleet)];
-    if runs {
+    let holds = runs && !matches!(starts_as, StartsAs::NoGateway(_));
+    if holds {
         steps.extend(hook(Step::PreDrain, Hook::PreDrain));
         steps.push(one_look(Step::Flip));
         steps.push(step(Step::Out, LOOK, fleet.drain.max.max(LOOK)));
+    }
+    if runs {
         steps.push(step(Step::Stop, shutdown, grace + STOP_SLACK));
     }
     steps.push(step(Step::Start, START_EXPECTED, started.max(STOP_SLACK)));
@@ -39,8 +42,10 @@ pub(super) fn steps(
     if sleeps {
         steps.push(step(Step::Sleep, LOOK, grace + STOP_SLACK));
     }
-    if !matches!(starts_as, StartsAs::KeptOut(_)) {
+    if holds && !matches!(starts_as, StartsAs::KeptOut(_)) {
         steps.push(one_look(Step::Back));
+    }
+    if !matches!(starts_as, StartsAs::KeptOut(_)) {
         if let Some(bound) = in_bound {
             steps.push(step(Step::In, LOOK, fleet.drain.back.unwrap_or(bound * 3 / 2)));
         }

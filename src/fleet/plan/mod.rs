@@ -158,6 +158,8 @@ pub enum StartsAs {
     Worker,
     /// Its targets are unhealthy for another reason than our flip: there is nothing to drain.
     Broken(String),
+    /// The gateway that would hold does not run, so nobody is served.
+    NoGateway(ServiceName),
     /// No container of the project is there.
     Empty,
     /// Left out of rotation by a deploy that failed: it comes in when verified.

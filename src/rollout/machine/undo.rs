@@ -284,7 +284,9 @@ impl Track {
             ServerOutcome::Untouched => "was not touched".into(),
             ServerOutcome::FlippedBack => match &self.plan.starts_as {
                 StartsAs::Empty => "is empty as before".into(),
-                StartsAs::Broken(_) | StartsAs::LeftOut(_) | StartsAs::KeptOut(_) => "is as it was before".into(),
+                StartsAs::Broken(_) | StartsAs::NoGateway(_) | StartsAs::LeftOut(_) | StartsAs::KeptOut(_) => {
+                    "is as it was before".into()
+                }
                 StartsAs::Worker => format!("runs {previous} on"),
                 StartsAs::Serving if self.moments.flipped.is_none() => {
                     format!("was not drained and runs {previous} on")

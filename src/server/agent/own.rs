@@ -128,13 +128,19 @@ impl Site {
         self.startable(&current).await?;
         let facts = self.fleet.drain.by.facts();
         let was_out = self.is_out();
-        let takes_traffic = |name: &ServiceName| self.fleet.service(name).is_some_and(|s| !s.groups.is_empty());
+        // A gateway that holds does so for what is behind it, never for itself.
+        let by = &self.fleet.drain.by;
+        let (holds, gateway) = (by.hold().is_some(), by.hands_over());
+        let takes_traffic = |name: &ServiceName| match holds {
+            true => Some(name) != gateway,
+            false => self.fleet.service(name).is_some_and(|s| !s.groups.is_empty()),
+        };
         let leaves = facts.survives_restart && facts.undone_on_server && !self.is_out_by_hand();
         if leaves && services.iter().any(takes_traffic) {
             let alive =
                 self.containers().await?.iter().any(|c| c.is_alive() && services.contains(&c.container.service));
             self.flip(true).await?;
-            if alive {
+            if alive && !holds {
                 // What still answers goes on until the balancer has noticed.
                 tokio::time::sleep(self.fleet.drain.serve).await;
             }
