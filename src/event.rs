@@ -180,6 +180,10 @@ pub enum GatewayState {
     Draining,
     /// And 200 again.
     Undrained,
+    /// Every request waits from now on, because somebody changes what is behind.
+    Holding,
+    /// And goes again.
+    LetGo,
     /// Another process has the listeners; what runs and waits here is finished.
     HandedOver,
     /// Nothing new is taken; what runs and waits is finished.

@@ -6,15 +6,16 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure,
-    OnLoss, Once, ReleaseSpec, Rolling, RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId,
-    TargetSpec, Verify, Watchdog, Zone,
+    HealthSettings, HoldBy, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount,
+    OnFailure, OnLoss, Once, ReleaseSpec, Rolling, RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh,
+    TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// `/nodes` beside the gateway's `/metrics`, at its own default.
 const NODES_URL: &str = "http://127.0.0.1:9180/nodes";
+const HOLD_URL: &str = "http://127.0.0.1:9180/hold";
 /// AWS user guide: the `User-Agent` of an ALB's health checks is `ELB-HealthChecker/2.0`.
 const ALB_AGENT: &str = "ELB-HealthChecker";
 
@@ -216,6 +217,13 @@ fn drain_by(view: View<'_>, app: &str, kind: BalancerKind) -> Option<DrainBy> {
         "gateway" => DrainBy::Gateway {
             path: view.text("file").unwrap_or_else(|| format!("/run/{app}/drain")),
             nodes: node_count(view.sub("nodes"), kind)?,
+        },
+        "hold" => DrainBy::Hold {
+            path: view.text("file").unwrap_or_else(|| format!("/run/{app}/hold")),
+            hold: HoldBy {
+                told: way.text("told").unwrap_or_else(|| HOLD_URL.to_owned()),
+                service: way.text("service").map(ServiceName::new),
+            },
         },
         _ => return None,
     })

@@ -46,6 +46,13 @@ pub fn plan_text(plan: &Plan) -> String {
             capacity.needed
         ));
     }
+    if let Some(wait) = plan.expected_wait() {
+        out.push_str(&format!(
+            "the server stays in rotation: the gateway holds every request until what is behind it runs again, about {}, {} at most\n",
+            rounded(wait),
+            rounded(plan.longest_wait.unwrap_or_default())
+        ));
+    }
     if let Some(saved) = plan.saved_by_nodes() {
         out.push_str(&format!(
             "proof: every node of the balancer, as the gateway counts them; that saves {} a server. Where it cannot be had, the balancer's word and a settle decide\n",
@@ -134,8 +141,14 @@ pub fn plan_json(plan: &Plan) -> Value {
         "lowest_capacity": plan.lowest_capacity,
         "not_zero_downtime": plan.not_zero_downtime,
         "warnings": plan.warnings,
-        "proof": if plan.saved_by_nodes().is_some() { "nodes" } else { "word" },
+        "proof": match (plan.saved_by_nodes(), plan.drain.by.hold()) {
+            (Some(_), _) => "nodes",
+            (None, Some(_)) => "hold",
+            (None, None) => "word",
+        },
         "saved_by_nodes_seconds": plan.saved_by_nodes().map(seconds),
+        "held_seconds": plan.expected_wait().map(seconds),
+        "held_seconds_at_most": plan.longest_wait.map(seconds),
         "expected_seconds": seconds(plan.expected()),
     })
 }

@@ -179,7 +179,14 @@ fn worth_a_line(step: Step, state: StepState) -> bool {
     state != StepState::Began
         || matches!(
             step,
-            Step::RunOnce | Step::Flip | Step::Stop | Step::Start | Step::Switch | Step::Sleep | Step::Back
+            Step::RunOnce
+                | Step::Flip
+                | Step::Stop
+                | Step::Start
+                | Step::Switch
+                | Step::Sleep
+                | Step::Back
+                | Step::HandOver
         )
 }
 

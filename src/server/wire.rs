@@ -3,6 +3,7 @@
 //! The same values are framed over SSH to the agent, carried out by the lab and by the tests' pretended servers. An
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
+use crate::fleet::held::HeldSeen;
 use crate::fleet::model::{
     Absence, Container, Fleet, GroupName, Holder, Known, Once, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName,
     ServiceName,
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -207,7 +208,9 @@ pub enum Request {
         /// What.
         once: Once,
     },
-    /// Stop the project's services, each with its own grace period, and remove the containers.
+    /// Ask the gateway what it holds and what is under way behind it.
+    Held,
+    /// Stop the project's services, each with its own grace period, and remove the containers; a gateway that hands over stays.
     Stop,
     /// Bring a staged release up; nothing is pulled, nothing is built.
     Start {
@@ -221,6 +224,11 @@ pub enum Request {
     },
     /// Make a release `current`.
     Switch {
+        /// Which.
+        release: ReleaseId,
+    },
+    /// Let the gateway of this release take the listeners over from the one that runs; nothing where it is that one. Answered like `Start`.
+    HandOver {
         /// Which.
         release: ReleaseId,
     },
@@ -282,9 +290,11 @@ pub enum Reply {
     Nodes(Known<NodesSeen>),
     /// To `Once`.
     Once(OnceEnd),
+    /// To `Held`.
+    Holding(Known<HeldSeen>),
     /// To `Stop` and `Sleep`.
     Stopped(Stopped),
-    /// To `Start`: every container of the project afterwards.
+    /// To `Start` and `HandOver`: every container of the project afterwards.
     Started(Vec<Container>),
     /// To `Verify`.
     Verified(Box<Verified>),

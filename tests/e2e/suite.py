@@ -129,11 +129,16 @@ class Load:
 class World:
     """The fleet, the balancer in front of it, a folder as a user has it."""
 
+    servers = SERVERS
+    # Addresses of the balancer's nodes, where each is to have one of its own.
+    sources = []
+
     def __init__(self):
         fleet("up")
         sh("bash", str(HERE / "app" / "build.sh"))
         state = Path(os.environ.get("HANDOVER_E2E_DIR", HERE.parent.parent / "target" / "e2e"))
         self.fleet = json.loads((state / "fleet.json").read_text())
+        self.fleet["servers"] = [server for server in self.fleet["servers"] if server["name"] in self.servers]
         self.dir = Path(tempfile.mkdtemp(prefix="handover-e2e-"))
         self.env = {**os.environ, "HANDOVER_SSH_CONFIG": self.fleet["ssh_config"], "AWS_ACCESS_KEY_ID": "e2e",
                     "AWS_SECRET_ACCESS_KEY": "e2e", "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "*"}

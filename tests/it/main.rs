@@ -13,6 +13,7 @@ mod docs;
 mod fuzz;
 mod gateway;
 mod haproxy;
+mod held;
 mod hooks;
 mod init;
 mod interleavings;

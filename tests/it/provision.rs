@@ -287,6 +287,7 @@ impl Server for Door {
                 once: Vec::new(),
                 drift: Vec::new(),
                 nodes: None,
+                held: None,
             })),
             Request::LockDeploy if state == Some("deploy") => Reply::Held(holder("handover deploy")),
             _ => Reply::Locked,

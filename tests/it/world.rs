@@ -7,6 +7,7 @@ use handover::config;
 use handover::diag::Exit;
 use handover::event::{Line, Sink};
 use handover::fleet::health::Check;
+use handover::fleet::held::HeldSeen;
 use handover::fleet::model::*;
 use handover::fleet::plan::Options;
 use handover::fleet::provision::Change;
@@ -66,6 +67,12 @@ pub enum Lie {
     SecondGroupDead,
     /// What slept does not stop again.
     StaysAwake,
+    /// One request behind the gateway never ends.
+    NeverQuiet,
+    /// The gateway of the new release does not take the listeners over.
+    HandOverFails,
+    /// Nor does that of the old one.
+    HandBackFails,
 }
 
 #[derive(Debug)]
@@ -91,6 +98,11 @@ struct Sim {
     count: u64,
     work: Arc<tokio::sync::Mutex<()>>,
     unlocks: u32,
+    /// What a gateway that holds runs, and since when it does.
+    gateway: Option<ReleaseId>,
+    held_since: Option<Stamp>,
+    /// The longest hold so far.
+    longest_hold: Duration,
 }
 
 /// What a server is like, for assertions.
@@ -163,6 +175,20 @@ impl Sink for World {
 
 pub fn fleet(text: &str) -> Fleet {
     config::from_sources(&config::Source::new("deploy.toml", text), None).unwrap_or_else(|p| panic!("{p}")).fleet
+}
+
+/// What a gateway that fits says before a deploy.
+fn fits(fleet: &Fleet) -> HeldSeen {
+    HeldSeen {
+        holding: false,
+        forwarded: 1,
+        tunnels: 0,
+        waiting: 0,
+        process: "1".to_owned(),
+        hold: Duration::from_secs(120),
+        file: fleet.drain.by.file().map(ToOwned::to_owned),
+        hands_over: true,
+    }
 }
 
 fn manifest(fleet: &Fleet, id: &str) -> Manifest {
@@ -388,6 +414,16 @@ impl World {
             .collect()
     }
 
+    /// Which release its gateway runs.
+    pub fn gateway(&self, server: &str) -> Option<ReleaseId> {
+        self.with(|inner| inner.sims[&server.into()].gateway.clone())
+    }
+
+    /// For how long it held everything, at the longest.
+    pub fn longest_hold(&self, server: &str) -> Duration {
+        self.with(|inner| inner.sims[&server.into()].longest_hold)
+    }
+
     pub fn requests(&self, server: &str) -> Vec<String> {
         self.with(|inner| inner.sims[&server.into()].requests.clone())
     }
@@ -498,6 +534,9 @@ impl Sim {
             count: 0,
             work: Arc::default(),
             unlocks: 0,
+            gateway: Some(ReleaseId::new(OLD)),
+            held_since: None,
+            longest_hold: Duration::ZERO,
         }
     }
 
@@ -519,8 +558,22 @@ impl Sim {
         self.up && self.running.is_some() && !dead
     }
 
+    /// What was let through before ends within three seconds.
+    fn is_quiet(&self, now: Stamp) -> bool {
+        self.held_since.is_some_and(|since| now.since(since) >= Duration::from_secs(3)) && !self.lies(Lie::NeverQuiet)
+    }
+
     fn sleeps(&self, service: &ServiceName) -> bool {
         !self.roused && self.asleep.as_ref() == Some(service)
+    }
+
+    fn container_of(&self, service: &ServiceName, gateway: Option<&ServiceName>) -> Container {
+        let mut container = self.container(service);
+        if let (true, Some(release)) = (gateway == Some(service), &self.gateway) {
+            container.image_id = format!("image of {release}");
+            container.state = ContainerState::Running;
+        }
+        container
     }
 
     fn container(&self, service: &ServiceName) -> Container {
@@ -561,12 +614,15 @@ impl Inner {
             (sim.up, sim.running) = (false, None);
         }
         self.dead_man(now);
+        let holds = self.fleet.drain.by.hold().is_some();
         for order in self.model.due(now) {
             let second = self.fleet.balancer.groups.get(1).is_some_and(|group| group.name == order.group);
             let check = match self.sim_of(&order.place.0) {
                 Some(sim) if second && sim.lies(Lie::SecondGroupDead) && !sim.is_new() => {
                     Check::Fail(TargetReason::FailedHealthChecks)
                 }
+                // Whoever holds answers for himself.
+                Some(sim) if holds && sim.gateway.is_some() => Check::Pass,
                 Some(sim) if !sim.answers() => Check::Fail(TargetReason::FailedHealthChecks),
                 Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => {
                     Check::Fail(TargetReason::ResponseCodeMismatch)
@@ -583,7 +639,7 @@ impl Inner {
                     Pick::Target { place, .. } => {
                         self.sims.values_mut().find(|s| is_of(&self.fleet, &s.name, &place.0)).is_some_and(|sim| {
                             sim.count += 1;
-                            sim.answers()
+                            sim.answers() || (holds && sim.held_since.is_some())
                         })
                     }
                     Pick::None => false,
@@ -631,7 +687,11 @@ impl Inner {
     }
 
     fn about_to_stop(&mut self, name: &ServerName, now: Stamp) {
-        if self.may_be_picked(name, now) && self.sims[name].answers() {
+        if self.fleet.drain.by.hold().is_some() {
+            if !self.sims[name].is_quiet(now) {
+                self.violations.push(format!("{name} was stopped while a request was under way behind its gateway"));
+            }
+        } else if self.may_be_picked(name, now) && self.sims[name].answers() {
             self.violations.push(format!("{name} was stopped while a node could still pick it"));
         }
     }
@@ -667,7 +727,7 @@ impl Inner {
         let on_disk =
             |id: &ReleaseId| ReleaseOnDisk { manifest: self.releases[id].clone(), image_ids: self.image_ids(id) };
         let containers = if sim.running.is_some() {
-            self.fleet.services.iter().map(|s| sim.container(&s.name)).collect()
+            self.fleet.services.iter().map(|s| sim.container_of(&s.name, self.fleet.drain.by.hands_over())).collect()
         } else {
             Vec::new()
         };
@@ -692,6 +752,7 @@ impl Inner {
             once: sim.once.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: self.fleet.drain.by.hold().map(|_| Known::Known(fits(&self.fleet))),
         }
     }
 
@@ -762,7 +823,8 @@ impl SimPort {
                 if matches!(request, Request::Lock { .. }) {
                     self.wait_for_the_lock().await;
                 }
-                self.world.with(|inner| inner.answer(&self.name, request))
+                let now = self.world.clock.now();
+                self.world.with(|inner| inner.answer(&self.name, request, now))
             }
         };
         if self.world.with(cut) { Err(ServerError::Lost("the line is cut".into())) } else { reply }
@@ -844,7 +906,7 @@ impl Inner {
         note_once(&mut self.sims.get_mut(name).expect("server").once, record);
     }
 
-    fn answer(&mut self, name: &ServerName, request: Request) -> Result<Reply, ServerError> {
+    fn answer(&mut self, name: &ServerName, request: Request, now: Stamp) -> Result<Reply, ServerError> {
         let word = format!("{request:?}").split([' ', '{', '(']).next().unwrap_or_default().to_lowercase();
         let image_ids = |inner: &Self, id: &ReleaseId| inner.image_ids(id);
         let facts = self.facts(name);
@@ -856,6 +918,8 @@ impl Inner {
         };
         let groups: Vec<GroupName> = self.fleet.server(name).expect("server").targets.keys().cloned().collect();
         let services = self.fleet.services.clone();
+        let gateway = self.fleet.drain.by.hands_over().cloned();
+        let file = self.fleet.drain.by.file().map(ToOwned::to_owned);
         let listed = self.releases.keys().map(|id| self.listed(id)).collect();
         let survives = self.fleet.drain.by.facts().survives_restart || self.fleet.drain.by == DrainBy::Sigterm;
         let refused = self.trouble.refuses.iter().any(|(server, refused)| server == name && *refused == word);
@@ -894,6 +958,10 @@ impl Inner {
             Request::Releases => Reply::Releases(listed),
             Request::Flip { drained } => {
                 sim.drained = drained || (sim.lies(Lie::StaysDrained) && sim.is_new());
+                if let Some(since) = sim.held_since.filter(|_| !sim.drained) {
+                    sim.longest_hold = sim.longest_hold.max(now.since(since));
+                }
+                sim.held_since = sim.drained.then(|| sim.held_since.unwrap_or(now));
                 Reply::Done
             }
             Request::Look => {
@@ -910,7 +978,26 @@ impl Inner {
                     real: vec![real; 4],
                 })
             }
-            Request::Nodes => Reply::Nodes(handover::fleet::model::Known::Unknown("nobody counts here".into())),
+            Request::Held => Reply::Holding(Known::Known(HeldSeen {
+                holding: sim.held_since.is_some(),
+                forwarded: u64::from(!sim.is_quiet(now)),
+                tunnels: 0,
+                waiting: 0,
+                process: sim.gateway.as_ref().map(ToString::to_string).unwrap_or_default(),
+                hold: Duration::from_secs(120),
+                file,
+                hands_over: true,
+            })),
+            Request::HandOver { release } => {
+                let back = release.as_str() == OLD;
+                if sim.lies(if back { Lie::HandBackFails } else { Lie::HandOverFails }) {
+                    let message = "it did not take the listeners over";
+                    return Err(ServerError::Failed(Failure::new(FailureKind::Command, message)));
+                }
+                sim.gateway = Some(release);
+                Reply::Started(services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect())
+            }
+            Request::Nodes => Reply::Nodes(Known::Unknown("nobody counts here".into())),
             Request::Count => {
                 if !sim.lies(Lie::NeverSilent) && sim.drained {
                     Reply::Count(Some(7))
@@ -926,7 +1013,7 @@ impl Inner {
                 sim.up = !(back && sim.lies(Lie::RollbackFails));
                 // A state that lives in the process dies with it.
                 sim.drained &= survives;
-                Reply::Started(services.iter().map(|s| sim.container(&s.name)).collect())
+                Reply::Started(services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect())
             }
             Request::Verify { release } => {
                 if sim.lies(Lie::RestartLoop) && sim.is_new() {
@@ -947,7 +1034,7 @@ impl Inner {
                     Verify::Heartbeat { .. } => Evidence::Touched { age: Duration::ZERO, after_start: true },
                 };
                 Reply::Verified(Box::new(Verified {
-                    containers: services.iter().map(|s| sim.container(&s.name)).collect(),
+                    containers: services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect(),
                     image_ids: ids,
                     services: services.iter().map(|s| (s.name.clone(), evidence(s))).collect(),
                     logs: BTreeMap::new(),

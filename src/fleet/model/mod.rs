@@ -26,7 +26,7 @@ pub use once::{Once, OnceRecord, OnceState, note as note_once};
 pub use sleep::{SleepPlace, SleepSpec};
 pub use spec::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, DrainFacts, Fleet, Group, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
+    HealthSettings, HoldBy, HostKeys, HttpCall, LockSpec, Measure, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
     RuntimeSocket, Server, Service, Ssh, TargetSpec, Verify, Watchdog,
 };
 pub use tenant::{

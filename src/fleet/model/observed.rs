@@ -1,6 +1,7 @@
 //! What was observed: values that may also be *unknown*, which is never the same as fine.
 
 use super::{GroupName, HealthSettings, ReleaseId, ServerName, ServiceName, TargetId, Watched, Zone};
+use crate::fleet::held::HeldSeen;
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use serde::{Deserialize, Serialize};
@@ -246,6 +247,9 @@ pub struct ServerFacts {
     /// Who checks its health, where somebody counts.
     #[serde(default)]
     pub nodes: Option<Known<NodesSeen>>,
+    /// What the gateway says of what it holds, where the way to drain asks it.
+    #[serde(default)]
+    pub held: Option<Known<HeldSeen>>,
 }
 
 impl ServerFacts {

@@ -142,7 +142,7 @@ impl<'a> Maker<'a> {
 
     fn drains_in_time(&mut self, targets: &[TargetRef]) {
         let drain = &self.fleet.drain;
-        if drain.by == DrainBy::Deregister {
+        if drain.by == DrainBy::Deregister || drain.by.hold().is_some() {
             return;
         }
         for (name, view) in self.views.clone() {

@@ -82,6 +82,9 @@ fn steps_in_order(plan: &Plan, server: &ServerPlan, notes: &mut Vec<Note>) {
     if !server.asleep.is_empty() && !has(Step::Sleep) {
         note("would leave awake what sleeps".into());
     }
+    if plan.drain.by.hold().is_some() {
+        return held(plan, server, &order).into_iter().for_each(note);
+    }
     if has(Step::Stop) && !server.targets.is_empty() {
         if !has(Step::Guard) || !has(Step::GuardAgain) {
             note("would stop without a guard before it".into());
@@ -107,6 +110,26 @@ fn every_hook(fleet: &Fleet, server: &ServerPlan, notes: &mut Vec<Note>) {
     );
 }
 
+/// Where a gateway holds, whatever is behind it: nothing stops before it holds and is empty, it lets go again, and its own turn comes
+/// last.
+fn held(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<String> {
+    let has = |step| order.contains(&step);
+    let mut wrong = Vec::new();
+    if has(Step::Stop) && !(has(Step::Flip) && has(Step::Out)) {
+        wrong.push("would stop what the gateway may still send to".to_owned());
+    }
+    if has(Step::Flip) && !has(Step::Back) && !matches!(server.starts_as, StartsAs::KeptOut(_)) {
+        wrong.push("would let requests wait for ever".to_owned());
+    }
+    if !server.targets.is_empty() && has(Step::Back) && !has(Step::In) {
+        wrong.push("would not be waited for until it is back in rotation".to_owned());
+    }
+    if has(Step::Stop) && plan.drain.by.hands_over().is_some() && !has(Step::HandOver) {
+        wrong.push("would leave the gateway of the release before".to_owned());
+    }
+    wrong
+}
+
 fn deadlines(server: &ServerPlan) -> Vec<String> {
     let wrong = server.steps.iter().filter(|step| step.deadline.is_zero() || step.deadline < step.expected);
     wrong.map(|step| format!("`{}` is expected to take longer than its deadline", step.step)).collect()
@@ -120,7 +143,10 @@ fn brings_nothing(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<Strin
         wrong.push("is not the only one that leaves or comes back".into());
     }
     let serves = server.starts_as == StartsAs::Serving && !server.targets.is_empty();
+    let holds = plan.drain.by.hold().is_some();
     let needed: &[Step] = match &plan.aim {
+        Aim::Drain(_) if holds && serves => &[Step::Lock, Step::Flip, Step::Out, Step::Unlock],
+        Aim::Undrain if holds => &[Step::Lock, Step::Verify, Step::Back, Step::Unlock],
         Aim::Drain(_) if serves => &[Step::Guard, Step::Lock, Step::Flip, Step::Out, Step::Settle, Step::Unlock],
         Aim::Undrain if !server.targets.is_empty() => {
             &[Step::Lock, Step::Verify, Step::Back, Step::In, Step::SettleIn, Step::Unlock]
@@ -129,7 +155,7 @@ fn brings_nothing(plan: &Plan, server: &ServerPlan, order: &[Step]) -> Vec<Strin
         _ => &[Step::Lock, Step::Unlock],
     };
     wrong.extend(needed.iter().filter(|step| !has(step)).map(|step| format!("has no step `{step}`")));
-    let mut changes = vec![Step::GuardAgain, Step::Stop, Step::Start, Step::Switch, Step::Sleep];
+    let mut changes = vec![Step::GuardAgain, Step::Stop, Step::Start, Step::Switch, Step::Sleep, Step::HandOver];
     changes.extend(if plan.aim == Aim::Undrain { [Step::Flip, Step::Out] } else { [Step::Back, Step::In] });
     wrong.extend(changes.iter().filter(|step| has(step)).map(|step| format!("has a step `{step}`")));
     wrong

@@ -7,6 +7,7 @@ mod batches;
 mod check;
 mod findings;
 mod found;
+mod held;
 mod numbers;
 mod once;
 mod planner;
@@ -55,6 +56,9 @@ pub struct Plan {
     pub drain: Drain,
     /// How long the server lock is waited for.
     pub lock_wait: Duration,
+    /// How long a request may have to wait at the gateway, where it is held there.
+    #[serde(default)]
+    pub longest_wait: Option<Duration>,
     /// The lowest capacity that each counting scope will see.
     pub lowest_capacity: Vec<Capacity>,
     /// What would not be zero-downtime, and why; empty unless it was allowed.

@@ -4,6 +4,7 @@ use super::batches::batches;
 use super::numbers::{grace, steps};
 use super::safety::Guard;
 use super::{Aim, Capacity, GroupNumbers, OncePlan, Plan, ServerPlan, ServiceNumbers, WhyNot};
+use crate::fleet::held::longest_wait;
 use crate::fleet::model::{
     Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetRef, TargetState, TargetView,
 };
@@ -43,6 +44,7 @@ pub fn plan(
     let (lowest_capacity, capacity_why) = maker.capacity(&batches);
     maker.claims();
     maker.timing(&batches);
+    maker.gateways_fit(&batches);
     let once = maker.once(&batches);
     maker.into_plan(Aim::Deploy, Found { once, batches, unchanged, lowest_capacity }, capacity_why)
 }
@@ -119,6 +121,7 @@ impl<'a> Maker<'a> {
             rolling: fleet.rolling.clone(),
             drain: fleet.drain.clone(),
             lock_wait: fleet.lock.wait,
+            longest_wait: fleet.drain.by.hold().map(|_| longest_wait(fleet)),
             lowest_capacity,
             unguarded: !not_zero_downtime.is_empty(),
             not_zero_downtime,
@@ -270,6 +273,8 @@ impl<'a> Maker<'a> {
                 if targets.is_empty() {
                     continue;
                 }
+                // Who holds does not leave.
+                let targets = if self.fleet.drain.by.hold().is_some() { Vec::new() } else { targets };
                 let leaving: HashSet<_> = targets.iter().map(|t| (&t.id, t.port)).collect();
                 for capacity in guard.capacities(name, &view.attributes, &view.targets, &leaving) {
                     let slot = lowest.entry(capacity.scope.clone()).or_insert_with(|| capacity.clone());

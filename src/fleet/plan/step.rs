@@ -16,9 +16,9 @@ pub enum Step {
     RunOnce,
     /// The team's own command before the server leaves rotation.
     PreDrain,
-    /// Make health answer 503 while real traffic goes on.
+    /// Make health answer 503 while real traffic goes on; with a gateway that holds, let every request wait there.
     Flip,
-    /// Wait until the balancer has let go of every target.
+    /// Wait until the balancer has let go of every target; with a gateway that holds, until nothing is under way behind it.
     Out,
     /// Serve on, because the balancer's nodes decide one by one.
     Settle,
@@ -40,6 +40,8 @@ pub enum Step {
     In,
     /// Wait for the node that decides last.
     SettleIn,
+    /// Let the gateway of the new release take the listeners over from the one that runs.
+    HandOver,
     /// Write the record, free the lock.
     Unlock,
     /// The team's own command after the server.
@@ -73,7 +75,8 @@ impl Step {
             | Self::Sleep
             | Self::Back
             | Self::In
-            | Self::SettleIn => Undo::RollBack,
+            | Self::SettleIn
+            | Self::HandOver => Undo::RollBack,
         }
     }
 
@@ -97,6 +100,7 @@ impl Step {
             Self::Back => "back",
             Self::In => "in",
             Self::SettleIn => "settle in",
+            Self::HandOver => "hand over",
             Self::Unlock => "unlock",
             Self::PostServer => "post server",
         }

@@ -3,6 +3,7 @@
 //! Every request is answered from what really runs. It knows nothing of the balancer: what the balancer makes of a
 //! service that stopped is seen over the network, as in reality.
 
+mod front;
 mod locks;
 mod looks;
 mod process;
@@ -24,6 +25,7 @@ use crate::lab::ports::Ports;
 use crate::lab::service::Fault;
 use crate::rollout::port::{Server, ServerError};
 use crate::server::wire::{Failure, FailureKind, Listed, OnceEnd, Reply, Request, Run, Stopped};
+use front::Front;
 use locks::Locks;
 use process::Process;
 use std::collections::BTreeMap;
@@ -64,6 +66,7 @@ struct Machine {
     spec: ServersSpec,
     server: ServerSpec,
     wiring: Wiring,
+    front: Option<Front>,
     dir: PathBuf,
     state: Mutex<State>,
     locks: Locks,
@@ -93,6 +96,7 @@ struct State {
 impl LabServer {
     pub(super) fn new(spec: &ServersSpec, server: &ServerSpec, ports: &mut Ports) -> io::Result<Self> {
         let wiring = Wiring::new(&spec.fleet, server, ports)?;
+        let front = spec.fleet.drain.by.hold().map(|_| ports.take().map(Front::new)).transpose()?;
         let dir = spec.dir.join(server.name.as_str());
         std::fs::create_dir_all(&dir)?;
         let old = release::old(&spec.fleet);
@@ -102,6 +106,7 @@ impl LabServer {
             spec: spec.clone(),
             server: server.clone(),
             wiring,
+            front,
             dir,
             state: Mutex::new(state),
             locks: Locks::default(),
@@ -158,6 +163,7 @@ impl LabServer {
 
     /// Starts what is `current`.
     pub(super) async fn boot(&self) -> Result<(), Failure> {
+        self.machine.renew_front().await?;
         let current = lock(&self.machine.state).current.clone();
         match current {
             Some(current) => self.machine.start(&current).await,
@@ -180,6 +186,7 @@ impl LabServer {
     /// Ends every service at once.
     pub(super) fn kill(&self) {
         lock(&self.machine.state).containers.values().for_each(|process| process.kill());
+        self.machine.front.iter().for_each(Front::kill);
     }
 
     /// Ends every service at once, and waits until none is left.
@@ -221,7 +228,15 @@ impl Machine {
             return Err(Failure::new(FailureKind::NotLocked, "the server lock is not ours"));
         }
         match request {
-            Request::Observe => Ok(Reply::Facts(Box::new(self.facts()))),
+            Request::Observe => {
+                let held = if self.front.is_some() { Some(self.held().await) } else { None };
+                Ok(Reply::Facts(Box::new(ServerFacts { held, ..self.facts() })))
+            }
+            Request::Held => Ok(Reply::Holding(self.held().await)),
+            Request::HandOver { release } => {
+                self.hand_over(&release).await?;
+                Ok(Reply::Started(self.containers()))
+            }
             Request::LockDeploy => Ok(self.locks.deploy(run)),
             Request::UnlockDeploy => Ok(self.locks.free_deploy(run)),
             Request::Lock { wait } => Ok(self.locks.server(run, self.spec.clock.wall(wait)).await),
@@ -291,6 +306,7 @@ impl Machine {
             once: state.once.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: None,
         }
     }
 
@@ -381,5 +397,6 @@ fn changes(request: &Request) -> bool {
             | Request::Switch { .. }
             | Request::Sleep
             | Request::Once { .. }
+            | Request::HandOver { .. }
     )
 }

@@ -186,6 +186,7 @@ impl Inner {
             once: machine.once.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: None,
         }
     }
 

@@ -198,12 +198,16 @@ fn what_runs_where(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>
 fn floor(machine: &Machine) -> Floor {
     let mut sum = Floor::default();
     let plan = &machine.setup.plan;
+    // Who holds waits for no balancer.
+    let holds = plan.drain.by.hold().is_some();
     for batch in &plan.batches {
         let tracks: Vec<&Track> = machine
             .finished
             .iter()
             .filter(|track| {
-                !track.is_aside() && track.took.settle_in.is_some() && batch.iter().any(|s| s.name == track.plan.name)
+                !track.is_aside()
+                    && (track.took.settle_in.is_some() || (holds && track.took.stop.is_some()))
+                    && batch.iter().any(|s| s.name == track.plan.name)
             })
             .collect();
         if tracks.is_empty() {
@@ -218,7 +222,7 @@ fn floor(machine: &Machine) -> Floor {
             false => numbers(t, &|n| n.settle_out(&plan.drain)),
         });
         let serve = if tracks.iter().all(|t| t.nodes.has_proved(Told::Out)) { 0.0 } else { secs(plan.drain.serve) };
-        let drained = tracks.iter().any(|track| track.took.out.is_some());
+        let drained = !holds && tracks.iter().any(|track| track.took.out.is_some());
         if drained {
             sum.out += longest(&|t| numbers(t, &|n| timing::out_nominal(&n.settings))).max(serve - settle);
             sum.settle_out += settle;
@@ -226,6 +230,9 @@ fn floor(machine: &Machine) -> Floor {
         sum.stop += longest(&|t| t.took.stop.unwrap_or_default());
         sum.start += longest(&|t| t.took.start.unwrap_or_default());
         sum.stable += secs(plan.rolling.stable);
+        if holds {
+            continue;
+        }
         sum.in_ += longest(&|t| numbers(t, &|n| timing::in_nominal(&n.settings)));
         sum.settle_in += longest(&|t| match t.nodes.has_proved(Told::In) {
             true => numbers(t, &|n| n.attributes.slow_start),

@@ -5,6 +5,7 @@
 
 mod cx;
 mod ending;
+mod held;
 mod hooks;
 mod judge;
 mod nodes;

@@ -246,7 +246,10 @@ impl Track {
                 }
                 Step::Settle | Step::SettleIn => Some(self.nodes.in_step(self.last_answer(polls, group) + APART * 2)),
                 Step::In => {
-                    let earliest = self.entered + crate::fleet::timing::in_earliest(&numbers.settings);
+                    // Who never left is back at once.
+                    let left = plan.drain.by.hold().is_none();
+                    let earliest = crate::fleet::timing::in_earliest(&numbers.settings);
+                    let earliest = self.entered + if left { earliest } else { Duration::ZERO };
                     Some(self.nodes.in_step(earliest.max(again)))
                 }
                 Step::Stop if self.watches_its_stop(plan) => {

@@ -7,6 +7,7 @@
 mod change;
 mod deadman;
 mod drain;
+mod hand_over;
 mod install;
 mod observe;
 mod once;

@@ -81,6 +81,10 @@ impl Site {
             asleep: self.sleepers().unwrap_or_default(),
             once,
             drift: self.drifts(),
+            held: match self.fleet.drain.by.hold() {
+                Some(hold) => Some(probes::held(hold).await),
+                None => None,
+            },
             nodes: match self.fleet.drain.by.nodes() {
                 Some(_) => Some(probes::nodes(&self.fleet.drain.by).await),
                 None => None,

@@ -123,12 +123,6 @@ pub fn once_state(container: &str) -> CommandLine {
     docker(["container", "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", container])
 }
 
-/// Removes a container, by force where it runs.
-#[must_use]
-pub fn remove_container(container: &str) -> CommandLine {
-    docker(["container", "rm", "--force", container])
-}
-
 /// Stops every container of the project, each with its own grace period.
 #[must_use]
 pub fn stop(app: &str) -> CommandLine {
@@ -145,6 +139,42 @@ pub fn stop_some<'a>(app: &str, services: impl IntoIterator<Item = &'a str>) -> 
 #[must_use]
 pub fn create_some<'a>(app: &str, file: &Path, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
     compose(app, file).args(["create", "--no-build", "--pull", "never", "--"]).args(services)
+}
+
+/// Removes the stopped containers of these services.
+#[must_use]
+pub fn remove_some<'a>(app: &str, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
+    project(app).args(["rm", "--force", "--"]).args(services)
+}
+
+/// One more container of a service, beside the one that the definition has, and of this name.
+#[must_use]
+pub fn beside(app: &str, file: &Path, service: &str, name: &str) -> CommandLine {
+    compose(app, file).args(["run", "--detach", "--no-deps", "--name", name, "--", service])
+}
+
+/// What Compose makes of a service's definition; a container of it bears it as a label.
+#[must_use]
+pub fn config_hash(app: &str, file: &Path, service: &str) -> CommandLine {
+    compose(app, file).args(["config", "--hash", service])
+}
+
+/// Whatever becomes of a container, the engine does not start it again.
+#[must_use]
+pub fn no_restart(container: &str) -> CommandLine {
+    docker(["update", "--restart", "no", container])
+}
+
+/// Ends one container, with its own grace period.
+#[must_use]
+pub fn stop_container(container: &str) -> CommandLine {
+    docker(["stop", container])
+}
+
+/// Removes one container that ended, or one that has to go at once.
+#[must_use]
+pub fn remove_container(container: &str) -> CommandLine {
+    docker(["rm", "--force", container])
 }
 
 /// Removes the project's stopped containers, orphans and networks.
