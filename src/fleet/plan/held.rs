@@ -1,7 +1,9 @@
 //! The plan for a server whose gateway holds what arrives: it never leaves rotation, so nobody is asked whether it may, and what is
 //! reckoned instead is how long a request may have to wait.
 
-use super::numbers::{FLIP_DEADLINE, GroupNumbers, LOOK, START_EXPECTED, STOP_SLACK, lock_step, unlock_step};
+use super::numbers::{
+    FLIP_DEADLINE, GroupNumbers, LOOK, START_EXPECTED, STOP_SLACK, hook_step, lock_step, unlock_step,
+};
 use super::planner::Maker;
 use super::{Plan, PlannedStep, ServerPlan, StartsAs, Step, WhyNot};
 use crate::fleet::held::longest_wait;
@@ -25,11 +27,10 @@ pub(super) fn steps(
     let step = |step, expected, deadline| PlannedStep { step, expected, deadline };
     let one_look = |name| step(name, LOOK, FLIP_DEADLINE);
     let runs = !matches!(starts_as, StartsAs::Empty);
-    let hook = |name, hook| Some(step(name, LOOK, fleet.hooks.get(hook)?.limit + FLIP_DEADLINE));
     let mut steps = vec![lock_step(fleet)];
     let holds = runs && !matches!(starts_as, StartsAs::NoGateway(_));
     if holds {
-        steps.extend(hook(Step::PreDrain, Hook::PreDrain));
+        steps.extend(hook_step(fleet, Step::PreDrain, Hook::PreDrain));
         steps.push(one_look(Step::Flip));
         steps.push(step(Step::Out, LOOK, fleet.drain.max.max(LOOK)));
     }
@@ -55,7 +56,7 @@ pub(super) fn steps(
         steps.push(step(Step::HandOver, START_EXPECTED * 2, (grace + STOP_SLACK * 2) * 2 + started));
     }
     steps.push(unlock_step());
-    steps.extend(hook(Step::PostServer, Hook::PostServer));
+    steps.extend(hook_step(fleet, Step::PostServer, Hook::PostServer));
     steps
 }
 

@@ -127,7 +127,6 @@ pub(super) fn steps(
     let settle_in = longest(&|n| n.settle_in(drain));
     let step = |step, expected, deadline| PlannedStep { step, expected, deadline };
     let one_look = |name| step(name, LOOK, FLIP_DEADLINE);
-    let hook = |name, hook| Some(step(name, LOOK, fleet.hooks.get(hook)?.limit + FLIP_DEADLINE));
     let targets = !numbers.is_empty();
     let mut steps = Vec::new();
     if targets {
@@ -135,7 +134,7 @@ pub(super) fn steps(
     }
     steps.push(lock_step(fleet));
     if targets && starts_as.needs_drain() {
-        steps.extend(hook(Step::PreDrain, Hook::PreDrain));
+        steps.extend(hook_step(fleet, Step::PreDrain, Hook::PreDrain));
     }
     let flips =
         targets && drain.by != DrainBy::Sigterm && (starts_as.needs_drain() || drain.by.facts().survives_restart);
@@ -172,8 +171,13 @@ pub(super) fn steps(
         steps.push(step(Step::SettleIn, proved_after(drain, settle_in, slow_start), settle_in * 2 + in_bound));
     }
     steps.push(unlock_step());
-    steps.extend(hook(Step::PostServer, Hook::PostServer));
+    steps.extend(hook_step(fleet, Step::PostServer, Hook::PostServer));
     steps
+}
+
+/// The step of a command of the team's, where there is one.
+pub(super) fn hook_step(fleet: &Fleet, step: Step, hook: Hook) -> Option<PlannedStep> {
+    Some(PlannedStep { step, expected: LOOK, deadline: fleet.hooks.get(hook)?.limit + FLIP_DEADLINE })
 }
 
 pub(super) fn lock_step(fleet: &Fleet) -> PlannedStep {

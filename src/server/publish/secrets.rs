@@ -9,6 +9,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 /// A shorter value is a word that may stand anywhere.
 const SHORTEST: usize = 4;
+/// Many a variable that is called like a secret says `true` or a number.
+const SHORTEST_OF_A_VARIABLE: usize = 8;
 const HIDDEN: &str = "[secret]";
 /// A variable with one of these in its name holds one.
 const CALLED: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "_KEY"];
@@ -42,7 +44,8 @@ impl Secrets {
     ) -> Self {
         let called = |name: &str| CALLED.iter().any(|word| name.to_ascii_uppercase().contains(word));
         let mut all = Self::of(files);
-        all.0.extend(variables.filter(|(name, _)| called(name)).map(|(_, value)| value));
+        let secret = |name: &str, value: &str| called(name) && value.chars().count() >= SHORTEST_OF_A_VARIABLE;
+        all.0.extend(variables.filter(|(name, value)| secret(name, value)).map(|(_, value)| value));
         all.in_order()
     }
 
