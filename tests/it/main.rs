@@ -22,5 +22,6 @@ mod peers;
 mod plans;
 mod provision;
 mod simulation;
+mod sleepers;
 mod timing;
 mod world;
