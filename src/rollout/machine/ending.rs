@@ -227,6 +227,8 @@ fn floor(machine: &Machine) -> Floor {
         sum.stop += longest(&|t| t.took.stop.unwrap_or_default());
         sum.start += longest(&|t| t.took.start.unwrap_or_default());
         sum.stable += secs(plan.rolling.stable);
+        // No server comes back before it: that is a stop like the other.
+        sum.sleep += longest(&|t| t.took.sleep.unwrap_or_default());
         sum.in_ += longest(&|t| numbers(t, &|n| timing::in_nominal(&n.settings)));
         sum.settle_in += longest(&|t| match t.nodes.has_proved(Told::In) {
             true => numbers(t, &|n| n.attributes.slow_start),
