@@ -259,6 +259,36 @@ class Sleep(unittest.TestCase):
                 self.assertIn("200", made.get("/now").splitlines()[0], "the lock is still held, and nothing is stopped")
             self.assertEqual(made.begun("cms"), 2)
 
+    def test_13b_who_waits_for_planned_work_goes_as_soon_as_it_runs_and_is_not_to_be_stopped(self):
+        with server() as made:
+            one(made, START_AFTER=500)
+            made.get()
+            made.becomes("asleep")
+            path = made.path / "app" / "asleep" / "cms.test.json"
+            with open(made.path / "app" / "lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                # As a deploy starts it to verify it: that is nobody's use.
+                world.run("docker", "start", made.containers["cms"])
+                time.sleep(2)
+                self.assertEqual((made.state(), made.record()["state"]), ("asleep", "asleep"))
+                asleep = made.record()
+                path.write_text(json.dumps({**asleep, "state": "stopping", "until": int(time.time()) + 60}))
+                with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as client:
+                    client.sendall(b"GET /waits HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\n\r\n")
+                    client.settimeout(3)
+                    with self.assertRaises(TimeoutError, msg="it runs, and is about to be stopped"):
+                        client.recv(4096)
+                    path.write_text(json.dumps(asleep))
+                    began = time.monotonic()
+                    client.settimeout(30)
+                    self.assertIn(b"/waits", client.recv(4096))
+                    # Half of its hold is 25 s; nobody has to wait for that.
+                    self.assertLess(time.monotonic() - began, 2)
+                self.assertIsNone(made.record(), "whoever holds the lock does not put it back to sleep")
+            self.assertEqual(made.begun("cms"), 2)
+            _, found = made.sleep("report", check=False)
+            self.assertEqual(len(found["reports"][0]["report"]["wakes"]), 2, "somebody asked for it")
+
     def test_14_started_and_stopped_by_others_it_is_adopted_and_noticed(self):
         with server() as made:
             one(made, 'services = ["cms"], after = "3s", awake = "1s"', START_AFTER=0)

@@ -44,7 +44,8 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) enum Done {
     Looked(u64, Option<Seen>, Option<SocketAddr>),
-    Deferred(u64),
+    /// Whether who works here knows that it is wanted.
+    Deferred(u64, bool),
     /// With where the backend itself has the port that requests go to, if that is known.
     Started(u64, Result<Option<SocketAddr>, String>),
     Stopped(u64, Stopped, Slept),
@@ -107,16 +108,23 @@ impl Place {
         Ok(true)
     }
 
-    /// Tells whoever works here that it is not to be put back to sleep.
-    fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration) {
+    /// Tells whoever works here that it is not to be put back to sleep; whether he will not do so.
+    pub(super) fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration) -> bool {
         let written = asleep::turn(self.dir()).and_then(|_turn| {
-            let sleeps = asleep::read(self.dir(), host)?.is_some_and(|known| known.state == Off::Asleep);
-            let most = Some(patience + spec.start);
-            if sleeps { self.write(host, spec, Off::Waking, most, ASKED.to_owned()) } else { Ok(()) }
+            match asleep::read(self.dir(), host)? {
+                Some(known) if known.state == Off::Stopping && known.is_meant(epoch().as_secs()) => return Ok(false),
+                Some(known) if known.state != Off::Waking => {
+                    self.write(host, spec, Off::Waking, Some(patience + spec.start), ASKED.to_owned())?;
+                }
+                // What no record calls asleep is put to sleep by nobody.
+                _ => {}
+            }
+            Ok(true)
         });
-        if let Err(error) = written {
+        written.unwrap_or_else(|error| {
             self.tell(GatewayState::Noticed, format!("{host}: that it is wanted cannot be written down: {error}"));
-        }
+            false
+        })
     }
 }
 
@@ -156,8 +164,7 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
     let host = standing.host().spec.name.to_string();
     let held = match place.lock.take() {
         Ok(None) if !force => {
-            place.say_wanted(&host, &spec, standing.host().spec.hold / 2);
-            return Done::Deferred(turn);
+            return Done::Deferred(turn, place.say_wanted(&host, &spec, standing.host().spec.hold / 2));
         }
         Ok(held) => held,
         Err(error) => {
@@ -168,7 +175,7 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
     };
     match place.begin_wake(&host, &spec, held.is_some()) {
         Ok(true) => {}
-        Ok(false) => return Done::Deferred(turn),
+        Ok(false) => return Done::Deferred(turn, false),
         Err(error) => {
             place.tell(GatewayState::Noticed, format!("{host}: that it is woken cannot be written down: {error}"));
         }
