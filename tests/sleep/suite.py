@@ -167,6 +167,14 @@ class Wake(unittest.TestCase):
             made.becomes("asleep")
             self.assertFalse(made.runs("helper"))
 
+    def test_08a_an_app_that_answers_404_is_there(self):
+        with server() as made:
+            one(made)
+            began = time.monotonic()
+            self.assertIn("404", made.get("/missing").splitlines()[0])
+            self.assertLess(time.monotonic() - began, 5)
+            self.assertEqual((made.state(), made.begun("cms")), ("awake", 1))
+
     def test_09_one_that_hangs_delays_no_other(self):
         with server() as made:
             made.container("hangs", START_AFTER=3_600_000)
@@ -326,6 +334,23 @@ class Sleep(unittest.TestCase):
             made.becomes("asleep")
             self.assertIn("200", made.get().splitlines()[0])
 
+    def test_15a_a_torn_record_is_no_reason_not_to_serve_and_is_made_true_again(self):
+        for runs in (False, True):
+            with server() as made:
+                one(made, START_AFTER=500)
+                made.get()
+                made.becomes("asleep")
+                made.stop()
+                (made.path / "app" / "asleep" / "cms.test.json").write_text('{"format":1,"ho')
+                if runs:
+                    world.run("docker", "start", made.containers["cms"])
+                made.start()
+                self.assertIn("200", made.get().splitlines()[0])
+                self.assertIsNone(made.record())
+                self.assertIn("cms.test.json", made.said("noticed")[0])
+                made.becomes("asleep")
+                self.assertEqual(made.record()["state"], "asleep")
+
     def test_16_commands_wake_and_put_to_sleep_and_a_reload_that_ends_it_wakes(self):
         with server() as made:
             one(made, 'services = ["cms"], after = "1h"', START_AFTER=0, MEMORY=64)
@@ -362,6 +387,7 @@ class Sleep(unittest.TestCase):
             made.config = without
             made.start()
             self.assertIn("200", made.get().splitlines()[0], "it is awake as far as anybody knows")
+            self.assertIn("200", made.get("/health").splitlines()[0], "nor is the gateway itself taken for broken")
             until("it says so", lambda: made.said("not_slept"))
             self.assertTrue(made.runs("cms"))
 

@@ -133,6 +133,10 @@ impl Keeper {
 
     async fn run(mut self) {
         let mut changed = self.place.changed.subscribe();
+        if let Err(error) = asleep::read(self.place.dir(), &self.name) {
+            let what = format!("whether {} sleeps cannot be read, so it is woken: {error}", self.name);
+            self.place.tell(GatewayState::Noticed, what);
+        }
         loop {
             let Some(next) = self.turn() else { return };
             tokio::select! {
@@ -314,7 +318,8 @@ impl Keeper {
             }
             (Effect::Woke(parts), _) => self.woke(&parts),
             (Effect::Adopt { epoch }, Some(spec)) => {
-                let told = place.say_wanted(&self.name, &spec, Duration::ZERO);
+                // It runs, and nobody was seen to work here: with a full disk that must be enough.
+                let told = place.say_wanted(&self.name, &spec, Duration::ZERO, true);
                 standing.sleeping(|sleep| sleep.adopted(epoch, told, Instant::now()));
             }
             (Effect::Adopted, _) => {

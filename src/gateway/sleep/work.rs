@@ -76,7 +76,7 @@ impl Place {
 
     fn write(&self, host: &str, spec: &SleepSpec, state: Off, most: Option<Duration>, why: String) -> io::Result<()> {
         let now = epoch().as_secs();
-        let known = asleep::read(self.dir(), host)?;
+        let known = self.known(host)?;
         asleep::write(
             self.dir(),
             &Asleep {
@@ -96,10 +96,18 @@ impl Place {
 }
 
 impl Place {
+    /// What stands in its record; what cannot be understood is written anew.
+    fn known(&self, host: &str) -> io::Result<Option<Asleep>> {
+        match asleep::read(self.dir(), host) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+            known => known,
+        }
+    }
+
     /// Writes down that it is woken, unless somebody who has the lock stops it right now: he is waited for.
     fn begin_wake(&self, host: &str, spec: &SleepSpec, locked: bool) -> io::Result<bool> {
         let _turn = asleep::turn(self.dir())?;
-        let known = asleep::read(self.dir(), host)?;
+        let known = self.known(host)?;
         let stops = known.is_some_and(|known| known.state == Off::Stopping && known.is_meant(epoch().as_secs()));
         if stops && !locked {
             return Ok(false);
@@ -108,10 +116,11 @@ impl Place {
         Ok(true)
     }
 
-    /// Tells whoever works here that it is not to be put back to sleep; whether he will not do so.
-    pub(super) fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration) -> bool {
+    /// Tells whoever works here that it is not to be put back to sleep; whether he will not do so, `unknown` where the disk does not
+    /// take it.
+    pub(super) fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration, unknown: bool) -> bool {
         let written = asleep::turn(self.dir()).and_then(|_turn| {
-            match asleep::read(self.dir(), host)? {
+            match self.known(host)? {
                 Some(known) if known.state == Off::Stopping && known.is_meant(epoch().as_secs()) => return Ok(false),
                 Some(known) if known.state != Off::Waking => {
                     self.write(host, spec, Off::Waking, Some(patience + spec.start), ASKED.to_owned())?;
@@ -123,7 +132,7 @@ impl Place {
         });
         written.unwrap_or_else(|error| {
             self.tell(GatewayState::Noticed, format!("{host}: that it is wanted cannot be written down: {error}"));
-            false
+            unknown
         })
     }
 }
@@ -164,7 +173,7 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
     let host = standing.host().spec.name.to_string();
     let held = match place.lock.take() {
         Ok(None) if !force => {
-            return Done::Deferred(turn, place.say_wanted(&host, &spec, standing.host().spec.hold / 2));
+            return Done::Deferred(turn, place.say_wanted(&host, &spec, standing.host().spec.hold / 2, false));
         }
         Ok(held) => held,
         Err(error) => {
