@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import unittest
@@ -416,6 +417,34 @@ class Sleep(unittest.TestCase):
                     tunnel.sendall(b"ping")
                     self.assertEqual(tunnel.recv(10), b"ping")
                 self.assertEqual(made.state(), "awake", "it still counts")
+
+
+    def test_19_a_second_gateway_of_the_same_hosts_is_told_by_the_first(self):
+        with server() as made:
+            one(made, START_AFTER=0)
+            path = made.path / "second.toml"
+            text = (made.path / "gateway.toml").read_text().replace("control.sock", "second.sock")
+            for mine in (made.listen, made.metrics_at):
+                text = text.replace(str(mine), str(world.port()))
+            path.write_text(text)
+            with open(made.path / "second.log", "w") as out:
+                second = subprocess.Popen([BINARY, "gateway", "-c", str(path)], cwd=made.path, stdout=out, stderr=out)
+            try:
+                until("it is told", lambda: any("another gateway" in what for what in made.said("noticed")))
+            finally:
+                second.terminate()
+                second.wait(timeout=30)
+            made.stop()
+            made.start()
+            old, log = made.gateway, made.log
+            with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as tunnel:
+                tunnel.sendall(b"GET / HTTP/1.1\r\nhost: cms.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+                self.assertIn(b"101", tunnel.recv(4096))
+                made.start("--take-over")
+                time.sleep(6)
+                self.assertIsNone(old.poll(), "it stays for the tunnel")
+            old.wait(timeout=30)
+            self.assertNotIn("has taken", log.read_text(), "one that takes over is no second one")
 
 
 def started(made, service):
