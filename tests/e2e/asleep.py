@@ -187,6 +187,16 @@ class Cases(suite.Base):
         self.assertIn("woke", kinds[-2])
         self.runs(self.v2)
 
+    def test_07a_the_engine_restarts_and_it_sleeps_on_and_is_woken_after_it(self):
+        before = self.log("web-3")
+        self.out_and_in_again("web-3", lambda: self.world.on("web-3", "systemctl", "restart", "--no-block", "docker"))
+        time.sleep(3 * INTERVAL)
+        self.runs(self.v2)
+        self.assertEqual(self.log("web-3"), before, "nobody woke it")
+        self.assertEqual(self.get("web-3")["version"], self.v2[:12])
+        self.until("it sleeps again", lambda: (self.record("web-3") or {}).get("state") == "asleep")
+        self.runs(self.v2)
+
     def test_08_who_asks_in_the_middle_of_a_deploy_is_answered_as_soon_as_it_runs_and_it_stays_awake(self):
         mark = self.world.load.mark()
         process = self.world.start("deploy", "--servers", "web-2", tag="v1")
