@@ -6,7 +6,7 @@ mod measured;
 pub use measured::{Gap, Latency, Lost, Mark, Measured, Part, Punctuality, Rate, Second, Window};
 
 use crate::clock::Stamp;
-use crate::fleet::model::{GroupName, ReleaseId, ServerName, ServiceName};
+use crate::fleet::model::{GroupName, Hook, ReleaseId, ServerName, ServiceName};
 use crate::fleet::nodes::{Reading, Told};
 use crate::fleet::plan::{Purpose, Step};
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,19 @@ pub enum Event {
         step: Step,
         /// For what.
         what: String,
+    },
+    /// A command of the team's began, printed a line or ended.
+    Hook {
+        /// For which moment it is.
+        hook: Hook,
+        /// About which server, where it is about one; then its step tells the beginning and the end.
+        server: Option<ServerName>,
+        /// How it stands.
+        state: HookState,
+        /// How long it has run, in seconds.
+        seconds: f64,
+        /// The line, without secrets; or why it failed.
+        what: Option<String>,
     },
     /// A container had to be killed, an app answered otherwise than expected, a number does not fit.
     Warning {
@@ -167,6 +180,10 @@ pub enum GatewayState {
     Draining,
     /// And 200 again.
     Undrained,
+    /// Every request waits from now on, because somebody changes what is behind.
+    Holding,
+    /// And goes again.
+    LetGo,
     /// Another process has the listeners; what runs and waits here is finished.
     HandedOver,
     /// Nothing new is taken; what runs and waits is finished.
@@ -223,6 +240,20 @@ pub enum StepState {
     /// It was proved.
     Proved,
     /// It failed.
+    Failed,
+}
+
+/// How a command of the team's stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookState {
+    /// It began.
+    Began,
+    /// It printed a line.
+    Said,
+    /// It ended with 0.
+    Done,
+    /// It did not.
     Failed,
 }
 

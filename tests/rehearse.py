@@ -96,6 +96,23 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual({len({node["address"] for node in line["nodes"]}) for line in nodes}, {3})
         print(f"\nnode by node: {summary['seconds']:.1f} s, floor {summary['floor_seconds']:.1f} s, ratio {ratio:.2f}", file=sys.stderr)
 
+    def test_one_server_is_deployed_to_behind_a_gateway_that_holds(self):
+        file = str(ROOT / "examples/one-server/deploy.toml")
+        for argv in (["check", "-c", file], ["gateway", "--check", "-c", str(ROOT / "examples/one-server/gateway.toml")]):
+            said = subprocess.run([BINARY, *argv], text=True, capture_output=True)
+            self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        lines, summary, err = end(start("-c", file))
+        self.assertEqual(summary["exit"], 0, err)
+        self.assertEqual((summary["outcome"], summary["servers"]), ("deployed", 1))
+        self.assertEqual((summary["requests"]["nowhere"], summary["truth"]["nowhere"]), (0, 0))
+        self.assertGreater(summary["requests"]["served"], 100)
+        steps = [line["step"] for line in lines if line["event"] == "step" and line["state"] == "proved"]
+        for step in ("flip", "out", "back", "hand_over"):
+            self.assertIn(step, steps)
+        self.assertNotIn("settle", steps)
+        gateways = subprocess.run(["pgrep", "-f", "handover gateway --take-over -c /tmp/"], text=True, capture_output=True).stdout.split()
+        self.assertEqual(gateways, [], "a gateway outlived the lab")
+
     def as_it_is_told(self, deploys):
         """Of (name, outcome, lost, not 200, left behind) each: fewer from deploy to deploy, none in the last, and the wrong measure never finds none."""
         names, outcomes, lost, not_200, left = zip(*deploys)

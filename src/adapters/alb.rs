@@ -31,6 +31,9 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// One question, everything included: credentials too.
 const OPERATION: Duration = Duration::from_secs(15);
 
+/// An account has no more target groups than these pages hold (AWS quotas: 3000 a region).
+const PAGES: usize = 20;
+
 /// A group of a thousand targets says less than a megabyte.
 const LONGEST: usize = 16 * 1024 * 1024;
 
@@ -93,6 +96,27 @@ impl Alb {
 
     fn with(client: Client) -> Self {
         Self { client, arns: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Every target group of the account and region that takes traffic on a port, with that port.
+    ///
+    /// # Errors
+    /// When AWS says no, or nothing.
+    pub async fn groups(&self) -> Result<BTreeMap<GroupName, u16>, BalancerError> {
+        let (mut found, mut marker) = (BTreeMap::new(), None);
+        for _ in 0..PAGES {
+            let question = self.client.describe_target_groups().set_marker(marker);
+            let answer = question.send().await.map_err(|error| told("DescribeTargetGroups", &error))?;
+            for group in answer.target_groups() {
+                let port = group.port().and_then(|port| u16::try_from(port).ok());
+                found.extend(group.target_group_name().map(GroupName::new).zip(port));
+            }
+            marker = answer.next_marker().map(ToOwned::to_owned);
+            if marker.is_none() {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     async fn group(&self, name: &GroupName) -> Result<TargetGroup, BalancerError> {

@@ -2,6 +2,7 @@
 
 pub mod alb;
 pub mod haproxy;
+pub mod here;
 pub mod ssh;
 
 use crate::fleet::model::{FrontView, GroupName, GroupView, TargetRef, TargetView};

@@ -2,14 +2,18 @@
 
 use super::drain::{Until, reason, until};
 mod afterwards;
+mod beginning;
 mod measuring;
 mod own;
 mod sleeping;
+mod team;
 
 pub(super) use afterwards::{CompletionsArgs, HistoryArgs, ManArgs, ReportArgs};
+pub(super) use beginning::{InitArgs, Kind, Way};
 pub(super) use measuring::MeasureArgs;
 pub(super) use own::{BootstrapArgs, Place, WatchdogArgs};
 pub(super) use sleeping::{SleepAction, SleepArgs, TenantCheckArgs, TenantRenderArgs, TenantsArgs};
+pub(super) use team::{Confirm, Team};
 
 use crate::fleet::model::parse_duration;
 use crate::report::{Format, Level, Reporter};
@@ -38,7 +42,7 @@ pub(super) struct Global {
     /// Lay deploy.DESTINATION.toml over it
     #[arg(short = 'd', long, global = true, value_name = "DESTINATION")]
     pub(super) destination: Option<String>,
-    /// Only these servers
+    /// Only these servers: by name, or by a tag as in `tag:canary`
     #[arg(long, global = true, value_name = "GLOB")]
     pub(super) servers: Option<String>,
     /// Give a variable of the compose file
@@ -86,6 +90,8 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Propose a deploy.toml from the compose file, the balancer and ~/.ssh/config, write it and check it
+    Init(Box<InitArgs>),
     /// Show what a deploy would do, and change nothing
     Plan(PlanArgs),
     /// Bring the release to the fleet, server by server
@@ -184,6 +190,8 @@ pub(super) struct ProvisionArgs {
     /// Write what the balancer says as lines of deploy.toml
     #[arg(long, conflicts_with = "apply")]
     pub(super) export: bool,
+    #[command(flatten)]
+    pub(super) confirm: Confirm,
     /// Print the IAM policy that each command needs, as JSON; nobody is asked
     #[arg(long, conflicts_with_all = ["apply", "export"])]
     pub(super) iam: bool,
@@ -216,6 +224,8 @@ pub(super) struct DeployArgs {
     pub(super) report: Option<PathBuf>,
     #[command(flatten)]
     pub(super) allow: Allow,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -231,6 +241,8 @@ pub(super) struct RollbackArgs {
     pub(super) wait: Option<Duration>,
     #[command(flatten)]
     pub(super) allow: Allow,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -240,6 +252,8 @@ pub(super) struct ResumeArgs {
     pub(super) wait: Option<Duration>,
     #[command(flatten)]
     pub(super) allow: Allow,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -259,6 +273,8 @@ pub(super) struct DrainArgs {
     /// Go on even where requests will be lost
     #[arg(long)]
     pub(super) allow_downtime: bool,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -269,6 +285,8 @@ pub(super) struct UndrainArgs {
     /// Wait for a deploy to end, so long at most
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, default_missing_value = "30m")]
     pub(super) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(super) team: Team,
 }
 
 #[derive(Debug, Args)]
@@ -283,6 +301,8 @@ pub(super) struct InstallArgs {
     /// Take them away again; releases, records and locks stay
     #[arg(long)]
     pub(super) remove: bool,
+    #[command(flatten)]
+    pub(super) confirm: Confirm,
 }
 
 #[derive(Debug, Args)]

@@ -107,7 +107,7 @@ mod tests {
         let tool = folder.path().join("compose");
         let script = "#!/bin/sh\ncase $1 in version) echo 2.99.0;; *) echo 'no such file' >&2; exit 1;; esac\n";
         crate::server::layout::write_new(&tool, script.as_bytes(), 0o755).expect("written");
-        let answer = ask(folder.path(), "a", "c.yaml", &[&[&tool.to_string_lossy()]]).await;
+        let answer = ask(folder.path(), "a", "c.yaml", &[&["sh", &tool.to_string_lossy()]]).await;
         assert_eq!(answer, Some(ComposeAnswer { version: "2.99.0".into(), definition: Err("no such file".into()) }));
     }
 }

@@ -6,7 +6,7 @@ use crate::adapters::haproxy::Haproxy;
 use crate::adapters::ssh::{self, SshServer};
 use crate::diag::Problem;
 use crate::fleet::model::{BalancerKind, Fleet};
-use crate::rollout::Ports;
+use crate::rollout::{NotRun, Ports};
 use crate::server::wire::Run;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,7 +25,8 @@ pub(super) async fn fleet(fleet: &Fleet, run: &Run) -> Result<RealPorts, Problem
             AnyBalancer::Alb(Box::new(Box::pin(Alb::connect(region, endpoint)).await))
         }
     };
-    Ok(Ports { servers, balancer: Arc::new(balancer) })
+    // Whoever runs the engine says where the team's commands run; nobody else runs any.
+    Ok(Ports { servers, balancer: Arc::new(balancer), here: Arc::new(NotRun) })
 }
 
 /// Ends every connection in order, so that locks are free before we are gone.

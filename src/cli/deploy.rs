@@ -2,7 +2,7 @@
 
 use super::args::{DeployArgs, Global};
 use super::session::{self, Session};
-use super::{check, input, plan, report};
+use super::{check, input, plan, report, team};
 use crate::clock::Clock;
 use crate::diag::Problem;
 use crate::fleet::model::Fleet;
@@ -17,7 +17,7 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
         Ok(ready) => ready,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
     };
-    let session = match Box::pin(Session::open(&fleet, "handover deploy", reporter)).await {
+    let session = match Box::pin(Session::open(global, &fleet, "handover deploy", reporter)).await {
         Ok(session) => session,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), fleet.servers.len(), problem),
     };
@@ -36,13 +36,15 @@ pub(super) async fn run(global: &Global, args: &DeployArgs, reporter: &Arc<Repor
 }
 
 async fn ready(global: &Global, args: &DeployArgs, reporter: &Reporter) -> Result<(Fleet, Files, Options), Problem> {
-    let loaded = input::load(global)?;
+    let mut loaded = input::load(global)?;
+    team::hooks(&mut loaded, &args.team)?;
     let options = input::options(global, &loaded.fleet, args.allow)?;
     let (vars, files) = (input::variables(global, &loaded.fleet)?, input::files(&loaded)?);
     report::claim(args.report.as_deref())?;
     reporter.keep();
     reporter.keep_besides(report::about(global, &loaded, "handover deploy").await);
     plan::say_warnings(reporter, check::gate(global, &loaded).await?);
+    team::confirmed(global, &loaded.fleet, &args.team.confirm)?;
     if options.allow_downtime {
         session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;
     }

@@ -1,6 +1,6 @@
 //! `handover drain` and `handover undrain`: one server leaves rotation and runs on, or comes back, by the steps of a deploy.
 
-use super::args::{DrainArgs, Global, UndrainArgs};
+use super::args::{DrainArgs, Global, Team, UndrainArgs};
 use super::input;
 use super::session::{self, Session};
 use crate::clock::Clock;
@@ -34,7 +34,7 @@ pub(super) fn until(text: &str) -> Result<Until, &'static str> {
 }
 
 pub(super) async fn out(global: &Global, args: &DrainArgs, reporter: &Arc<Reporter>) -> u8 {
-    let ready = fleet(global, &args.server).and_then(|(fleet, server)| {
+    let ready = fleet(global, &args.server, &args.team).and_then(|(fleet, server)| {
         let until = args.until.map(moment).transpose()?;
         if args.allow_downtime {
             session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;
@@ -52,7 +52,7 @@ pub(super) async fn out(global: &Global, args: &DrainArgs, reporter: &Arc<Report
 }
 
 pub(super) async fn back(global: &Global, args: &UndrainArgs, reporter: &Arc<Reporter>) -> u8 {
-    let (fleet, server) = match fleet(global, &args.server) {
+    let (fleet, server) = match fleet(global, &args.server, &args.team) {
         Ok(ready) => ready,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
     };
@@ -70,7 +70,7 @@ async fn carry_out(
 ) -> u8 {
     let word = if matches!(source, Source::Undrain) { "undrain" } else { "drain" };
     let server = options.servers.iter().flatten().next().map(ToString::to_string).unwrap_or_default();
-    let session = match Box::pin(Session::open(&fleet, &format!("handover {word} {server}"), reporter)).await {
+    let session = match Box::pin(Session::open(global, &fleet, &format!("handover {word} {server}"), reporter)).await {
         Ok(session) => session,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 1, problem),
     };
@@ -83,8 +83,10 @@ async fn carry_out(
 }
 
 /// The fleet, and the server in it that a person means.
-fn fleet(global: &Global, server: &str) -> Result<(Fleet, ServerName), Problem> {
-    let fleet = input::load(global)?.fleet;
+fn fleet(global: &Global, server: &str, team: &Team) -> Result<(Fleet, ServerName), Problem> {
+    let mut loaded = input::load(global)?;
+    super::team::hooks(&mut loaded, team)?;
+    let fleet = loaded.fleet;
     if global.servers.is_some() {
         return Err(Problem::new(Exit::Usage, "--servers: the server is named by itself here")
             .hint("`handover drain SERVER`, one after the other"));
@@ -96,6 +98,7 @@ fn fleet(global: &Global, server: &str) -> Result<(Fleet, ServerName), Problem> 
             Problem::new(Exit::Usage, format!("deploy.toml has no server {server}")).hint(format!("there are {all}"))
         );
     }
+    super::team::confirmed(global, &fleet, &team.confirm)?;
     Ok((fleet, name))
 }
 

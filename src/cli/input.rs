@@ -3,11 +3,11 @@
 use super::args::{Allow, Global};
 use crate::config::{self, Loaded};
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::{Fleet, ServerName};
+use crate::fleet::model::{Fleet, Server, ServerName};
 use crate::fleet::plan::Options;
 use crate::server::wire::Blob;
 use globset::Glob;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Reads deploy.toml, whole.
@@ -23,25 +23,40 @@ pub(super) fn load(global: &Global) -> Result<Loaded, Problem> {
     })
 }
 
-/// The servers that `--servers` means, in file order; `None` without it.
+/// The servers that `--servers` means, by name or as `tag:TAG`, in file order; `None` without it.
 pub(super) fn selection(global: &Global, fleet: &Fleet) -> Result<Option<Vec<ServerName>>, Problem> {
     let Some(pattern) = &global.servers else { return Ok(None) };
-    let glob =
-        Glob::new(pattern).map_err(|error| Problem::new(Exit::Usage, format!("--servers: {error}")))?.compile_matcher();
-    let names: Vec<ServerName> =
-        fleet.servers.iter().map(|s| s.name.clone()).filter(|name| glob.is_match(name.as_str())).collect();
-    if names.is_empty() {
-        let all = fleet.servers.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(Problem::new(Exit::Usage, format!("--servers {pattern}: no server is called so"))
-            .hint(format!("there are {all}")));
+    let tag = pattern.strip_prefix("tag:");
+    let glob = Glob::new(tag.unwrap_or(pattern))
+        .map_err(|error| Problem::new(Exit::Usage, format!("--servers: {error}")))?
+        .compile_matcher();
+    let meant = |server: &&Server| match tag {
+        Some(_) => server.tags.iter().any(|tag| glob.is_match(tag)),
+        None => glob.is_match(server.name.as_str()),
+    };
+    let names: Vec<ServerName> = fleet.servers.iter().filter(meant).map(|server| server.name.clone()).collect();
+    if !names.is_empty() {
+        return Ok(Some(names));
     }
-    Ok(Some(names))
+    let (what, hint) = match tag {
+        Some(_) => {
+            let all: BTreeSet<&str> = fleet.servers.iter().flat_map(|s| &s.tags).map(String::as_str).collect();
+            let all = all.into_iter().collect::<Vec<_>>().join(", ");
+            let all = if all.is_empty() { "no server has a tag".to_owned() } else { format!("there are {all}") };
+            ("no server has such a tag", all)
+        }
+        None => {
+            let all = fleet.servers.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
+            ("no server is called so", format!("there are {all}"))
+        }
+    };
+    Err(Problem::new(Exit::Usage, format!("--servers {pattern}: {what}")).hint(hint))
 }
 
 /// What the operator said besides deploy.toml.
 pub(super) fn options(global: &Global, fleet: &Fleet, allow: Allow) -> Result<Options, Problem> {
     let (allow_downtime, first) = (allow.allow_downtime, allow.first);
-    Ok(Options { servers: selection(global, fleet)?, allow_downtime, first, offline: false })
+    Ok(Options { servers: selection(global, fleet)?, allow_downtime, first, ..Options::default() })
 }
 
 /// The variables that the compose file asks for: from `--set`, else from the environment.

@@ -36,6 +36,7 @@ async fn install(global: &Global, args: &InstallArgs) -> Result<(Installed, Opti
     if let Some(names) = input::selection(global, &fleet)? {
         fleet.servers.retain(|server| names.contains(&server.name));
     }
+    super::team::confirmed(global, &fleet, &args.confirm)?;
     let clock = Clock::start();
     let what = if args.remove { "handover install --remove" } else { "handover install" };
     let ports = connect::fleet(&fleet, &connect::run(what)).await?;

@@ -11,6 +11,7 @@ mod drain;
 mod finish;
 mod gateway;
 mod history;
+mod init;
 mod input;
 mod install;
 mod lab;
@@ -31,6 +32,7 @@ mod simulate;
 mod sleep;
 mod status;
 mod story;
+mod team;
 mod verify;
 mod watchdog;
 
@@ -100,6 +102,7 @@ fn say_and_end(problem: &Problem) -> u8 {
 
 async fn run(cli: Cli, reporter: std::sync::Arc<Reporter>) -> u8 {
     match cli.command {
+        Command::Init(args) => Box::pin(init::run(&cli.global, &args, &reporter)).await,
         Command::Plan(args) => plan::run(&cli.global, &args, &reporter).await,
         Command::Deploy(args) => deploy::run(&cli.global, &args, &reporter).await,
         Command::Rollback(args) => rollback::run(&cli.global, &args, &reporter).await,

@@ -82,6 +82,9 @@ async fn provisioned(
     told: &mut Told,
 ) -> Result<(), Problem> {
     let loaded = input::load(global)?;
+    if args.apply {
+        super::team::confirmed(global, &loaded.fleet, &args.confirm)?;
+    }
     only_alb(&loaded)?;
     if args.iam {
         told.outcome = "shown";

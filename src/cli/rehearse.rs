@@ -15,7 +15,7 @@ use crate::fleet::plan::Options;
 use crate::lab::{Lab, LabOptions, ServiceFault, naive};
 use crate::report::Reporter;
 use crate::rollout::machine::Ending;
-use crate::rollout::{Deployed, Files, Order, Outside, Ports, Tell, deploy};
+use crate::rollout::{Deployed, Files, NotRun, Order, Outside, Ports, Tell, deploy};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -83,8 +83,9 @@ fn faults(fleet: &Fleet, wanted: &[String]) -> Result<Faults, Problem> {
             Some((server, service)) => (Some(ServerName::new(server)), ServiceName::new(service)),
             None => (None, ServiceName::new(text.as_str())),
         };
-        let known =
-            fleet.service(&service).is_some() && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
+        let once = fleet.run_once.iter().any(|once| once.name == service.as_str());
+        let known = (once || fleet.service(&service).is_some())
+            && server.as_ref().is_none_or(|server| fleet.server(server).is_some());
         if !known {
             return Err(Problem::new(Exit::Usage, format!("--fail {text}: deploy.toml has no such server or service")));
         }
@@ -106,7 +107,7 @@ fn prepare(global: &Global, args: &RehearseArgs) -> Result<Prepared, Problem> {
         fleet.measure = default_measure(&fleet);
     }
     let options =
-        Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, offline: false };
+        Options { servers, allow_downtime: args.allow.allow_downtime, first: args.allow.first, ..Options::default() };
     let faults = faults(&fleet, &args.fail)?;
     Ok(Prepared { fleet, options, signals: Signals::listen()?, faults })
 }
@@ -199,7 +200,7 @@ pub(super) async fn handover(lab: &Lab, options: Options, events: &dyn Sink, out
         // The lab has one kind of balancer; that it is not the user's own was said at the beginning.
         BalancerKind::Alb | BalancerKind::Haproxy => AnyBalancer::Alb(Box::new(Alb::lab(&lab.endpoint()))),
     };
-    let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer) };
+    let ports = Ports { servers: lab.servers(), balancer: Arc::new(balancer), here: Arc::new(NotRun) };
     let order = Order {
         options,
         ..Order::of_files(super::connect::run("handover rehearse"), lab.fleet().clone(), Files::default())

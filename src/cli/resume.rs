@@ -2,7 +2,7 @@
 
 use super::args::{Global, ResumeArgs};
 use super::session::{self, Session};
-use super::{check, finish, input, plan};
+use super::{check, finish, input, plan, team};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::event::journal::Journal;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) async fn run(global: &Global, args: &ResumeArgs, reporter: &Arc<Reporter>) -> u8 {
-    let fleet = match Box::pin(ready(global, reporter)).await {
+    let fleet = match Box::pin(ready(global, args, reporter)).await {
         Ok(fleet) => fleet,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
     };
-    let session = match Box::pin(Session::open(&fleet, "handover resume", reporter)).await {
+    let session = match Box::pin(Session::open(global, &fleet, "handover resume", reporter)).await {
         Ok(session) => session,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
     };
@@ -52,13 +52,15 @@ pub(super) async fn run(global: &Global, args: &ResumeArgs, reporter: &Arc<Repor
     }
 }
 
-async fn ready(global: &Global, reporter: &Reporter) -> Result<Fleet, Problem> {
-    let loaded = input::load(global)?;
+async fn ready(global: &Global, args: &ResumeArgs, reporter: &Reporter) -> Result<Fleet, Problem> {
+    let mut loaded = input::load(global)?;
+    team::hooks(&mut loaded, &args.team)?;
     if global.servers.is_some() {
         return Err(Problem::new(Exit::Usage, "--servers: what is resumed is the deploy as it was meant")
             .hint("`handover deploy --servers ...` brings a release to some servers only"));
     }
     plan::say_warnings(reporter, check::gate(global, &loaded).await?);
+    team::confirmed(global, &loaded.fleet, &args.team.confirm)?;
     Ok(loaded.fleet)
 }
 
@@ -74,6 +76,7 @@ async fn youngest(session: &Session) -> Result<Journal, Problem> {
 pub(super) fn goes_on(order: &mut Order, journal: &Journal) {
     order.source = Source::OnDisk(journal.head.release.clone());
     order.options.servers.clone_from(&journal.head.only);
+    order.options.skip_once = !journal.head.once;
     order.over = Over::GoOn;
     order.resumes = Some(journal.head.run.clone());
 }

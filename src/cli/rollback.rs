@@ -2,10 +2,10 @@
 
 use super::args::{Global, RollbackArgs};
 use super::session::{self, Session};
-use super::{check, connect, finish, input, plan};
+use super::{check, connect, finish, input, plan, team};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
-use crate::fleet::model::{Fleet, ReleaseId, ServerName};
+use crate::fleet::model::{Fleet, Hook, ReleaseId, ServerName};
 use crate::fleet::plan::Options;
 use crate::fleet::release::{OnServer, one_back};
 use crate::report::{Format, Reporter, releases_json, releases_text};
@@ -20,7 +20,7 @@ pub(super) async fn run(global: &Global, args: &RollbackArgs, reporter: &Arc<Rep
         Ok(ready) => ready,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
     };
-    let session = match Box::pin(Session::open(&fleet, "handover rollback", reporter)).await {
+    let session = match Box::pin(Session::open(global, &fleet, "handover rollback", reporter)).await {
         Ok(session) => session,
         Err(problem) => return session::not_begun(reporter, &Clock::start(), 0, problem),
     };
@@ -60,10 +60,17 @@ pub(super) async fn run(global: &Global, args: &RollbackArgs, reporter: &Arc<Rep
 }
 
 async fn ready(global: &Global, args: &RollbackArgs, reporter: &Reporter) -> Result<(Fleet, Options), Problem> {
-    let loaded = input::load(global)?;
-    let options = input::options(global, &loaded.fleet, args.allow)?;
+    let mut loaded = input::load(global)?;
+    team::hooks(&mut loaded, &args.team)?;
+    if args.list {
+        // It only looks.
+        loaded.fleet.hooks = loaded.fleet.hooks.only(Hook::PreConnect);
+    }
+    // What is run once for a release was run when it was brought.
+    let options = Options { skip_once: true, ..input::options(global, &loaded.fleet, args.allow)? };
     if !args.list {
         plan::say_warnings(reporter, check::gate(global, &loaded).await?);
+        team::confirmed(global, &loaded.fleet, &args.team.confirm)?;
         if options.allow_downtime {
             session::confirm(global, "requests will be lost where the guard would refuse; go on?")?;
         }

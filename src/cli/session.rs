@@ -4,12 +4,15 @@ use super::args::Global;
 use super::connect::RealPorts;
 use super::measuring::Measuring;
 use super::signals::Signals;
-use super::{connect, finish, plan};
+use super::{connect, finish, plan, team};
 use crate::clock::Clock;
 use crate::diag::{Exit, Problem};
 use crate::fleet::model::Fleet;
 use crate::report::{Book, Reporter};
-use crate::rollout::{Deployed, Order, Outside, Over, Source, Tell, Unfinished, deploy, measured, observe};
+use crate::rollout::{
+    Deployed, Order, Outside, Over, Source, Tell, Unfinished, deploy, measured, not_begun as not_done, observe,
+    pre_connect,
+};
 use crate::server::wire::Run;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -25,17 +28,29 @@ pub(super) struct Session {
     pub(super) ports: RealPorts,
     signals: Signals,
     reporter: Arc<Reporter>,
+    fleet: Fleet,
 }
 
 impl Session {
     /// Listens for signals and makes the ports.
-    pub(super) async fn open(fleet: &Fleet, what: &str, reporter: &Arc<Reporter>) -> Result<Self, Problem> {
+    ///
+    /// # Errors
+    /// When `pre_connect` says no, or a signal comes first.
+    pub(super) async fn open(
+        global: &Global,
+        fleet: &Fleet,
+        what: &str,
+        reporter: &Arc<Reporter>,
+    ) -> Result<Self, Problem> {
         let (clock, signals, run) = (Clock::start(), Signals::listen()?, connect::run(what));
-        let ports = tokio::select! {
+        let here = team::here(global, fleet, signals.count.clone());
+        pre_connect(&here, fleet, &run, &clock, &**reporter).await.map_err(|problem| signals.after_all(problem))?;
+        let mut ports = tokio::select! {
             ports = connect::fleet(fleet, &run) => ports?,
             () = signals.first() => return Err(signals.name(not_touched())),
         };
-        Ok(Self { clock, run, ports, signals, reporter: Arc::clone(reporter) })
+        ports.here = here;
+        Ok(Self { clock, run, ports, signals, reporter: Arc::clone(reporter), fleet: fleet.clone() })
     }
 
     /// Waits for something that only looks; a signal ends it.
@@ -51,6 +66,8 @@ impl Session {
 
     /// Ends without a run.
     pub(super) async fn refuse(self, problem: Problem) -> u8 {
+        let (here, clock) = (&self.ports.here, &self.clock);
+        not_done(here, &self.fleet, &self.run, &problem, clock, &*self.reporter).await;
         connect::close(self.ports).await;
         not_begun(&self.reporter, &self.clock, 0, problem)
     }
@@ -70,10 +87,13 @@ impl Session {
         let tell = Tell { events: &measuring, book: book.as_ref().ok().map(|book| book as _) };
         let outside = || Outside { interrupts: signals.count.clone(), lost: measuring.lost() };
         let mut deployed = Box::pin(deploy(&ports, &order, &clock, tell, outside())).await;
+        let broke_off = deployed.unfinished.is_some();
         if let Some(unfinished) = deployed.unfinished.take()
             && go_on(global, &unfinished, &mut order)
         {
             deployed = Box::pin(deploy(&ports, &order, &clock, tell, outside())).await;
+        } else if let (Err(problem), true) = (&deployed.ending, broke_off) {
+            not_done(&ports.here, &fleet, &order.run, problem, &clock, &measuring).await;
         }
         if *signals.count.borrow() > 1 {
             // Every agent is told goodbye, so that it frees its locks now; nobody waits for that.
@@ -126,7 +146,12 @@ fn answer(question: &str) -> String {
     drop(err.flush());
     let mut answer = String::new();
     drop(std::io::stdin().read_line(&mut answer));
-    answer.trim().to_lowercase()
+    answer.trim().to_owned()
+}
+
+/// Asks for a word on a terminal; without one nobody is there to say it.
+pub(super) fn asks_for(question: &str) -> Option<String> {
+    is_terminal().then(|| answer(question))
 }
 
 /// Asks what is to become of a deploy that broke off; without a terminal nobody guesses.
@@ -138,7 +163,7 @@ fn go_on(global: &Global, unfinished: &Unfinished, order: &mut Order) -> bool {
         "an earlier deploy broke off: {}\n[r]esume it, [s]tart over with this release, or [n]either?",
         unfinished.sentence()
     );
-    match answer(&question).as_str() {
+    match answer(&question).to_lowercase().as_str() {
         "r" | "resume" => super::resume::goes_on(order, &unfinished.journal),
         "s" | "start" | "start over" => order.over = Over::GoOn,
         _ => return false,
@@ -151,7 +176,7 @@ pub(super) fn confirm(global: &Global, question: &str) -> Result<(), Problem> {
     if global.yes {
         return Ok(());
     }
-    if is_terminal() && matches!(answer(&format!("{question} [y/N]")).as_str(), "y" | "yes") {
+    if is_terminal() && matches!(answer(&format!("{question} [y/N]")).to_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
     Err(Problem::new(Exit::Refused, "not confirmed; nothing was touched").hint("--yes answers every question"))

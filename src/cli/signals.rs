@@ -48,6 +48,14 @@ impl Signals {
         problem
     }
 
+    /// A problem that a signal was the reason of.
+    pub(super) fn after_all(&self, problem: Problem) -> Problem {
+        if *self.count.borrow() == 0 {
+            return problem;
+        }
+        self.name(Problem { exit: Exit::Interrupted, ..problem })
+    }
+
     /// Waits for the first one.
     pub(super) async fn first(&self) {
         let mut count = self.count.clone();

@@ -6,14 +6,16 @@ use super::keys::split_target;
 use super::view::{View, said_in};
 use crate::fleet::model::{
     AdminState, Balancer, BalancerKind, Batch, Counter, Drain, DrainBy, Fleet, Group, GroupName, HealthCheck,
-    HealthSettings, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount, OnFailure, OnLoss, ReleaseSpec, Rolling,
-    RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh, TargetId, TargetSpec, Verify, Watchdog, Zone,
+    HealthSettings, HoldBy, Hook, HookSpec, Hooks, HostKeys, HttpCall, LockSpec, Measure, Network, NodeCount,
+    OnFailure, OnLoss, Once, ReleaseSpec, Rolling, RuntimeSocket, Server, ServerName, Service, ServiceName, Ssh,
+    TargetId, TargetSpec, Verify, Watchdog, Zone,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// `/nodes` beside the gateway's `/metrics`, at its own default.
 const NODES_URL: &str = "http://127.0.0.1:9180/nodes";
+const HOLD_URL: &str = "http://127.0.0.1:9180/hold";
 /// AWS user guide: the `User-Agent` of an ALB's health checks is `ELB-HealthChecker/2.0`.
 const ALB_AGENT: &str = "ELB-HealthChecker";
 
@@ -32,6 +34,9 @@ pub(super) fn fleet(root: View<'_>) -> Option<Fleet> {
         services: root.subs("service").into_iter().map(service).collect::<Option<_>>()?,
         servers: root.subs("server").into_iter().map(server).collect::<Option<_>>()?,
         watchdog: watchdog(root.sub("watchdog"))?,
+        hooks: hooks(root.sub("hooks"))?,
+        run_once: root.subs("run_once").into_iter().map(once).collect::<Option<_>>()?,
+        confirm: root.flag("confirm")?,
         gateway: if root.has("gateway") { Some(gateway::build(root.sub("gateway"), Some(root))?) } else { None },
         measure: if root.has("measure") { Some(measure(root.sub("measure"))?) } else { None },
         app,
@@ -49,6 +54,23 @@ fn release(view: View<'_>, app: &str) -> Option<ReleaseSpec> {
         vars: view.texts("vars")?,
         dir: dir.trim_end_matches('/').to_owned(),
         keep: view.number("keep")?,
+    })
+}
+
+fn hooks(view: View<'_>) -> Option<Hooks> {
+    let one = |hook: Hook| {
+        let own = view.sub(hook.word());
+        Some((hook, HookSpec { run: own.texts("run")?, limit: own.duration("limit")? }))
+    };
+    Hook::ALL.into_iter().filter(|hook| view.has(hook.word())).map(one).collect()
+}
+
+fn once(view: View<'_>) -> Option<Once> {
+    Some(Once {
+        name: view.text("name")?,
+        service: ServiceName::new(view.text("service")?),
+        run: view.texts("run")?,
+        limit: view.duration("limit")?,
     })
 }
 
@@ -196,6 +218,13 @@ fn drain_by(view: View<'_>, app: &str, kind: BalancerKind) -> Option<DrainBy> {
             path: view.text("file").unwrap_or_else(|| format!("/run/{app}/drain")),
             nodes: node_count(view.sub("nodes"), kind)?,
         },
+        "hold" => DrainBy::Hold {
+            path: view.text("file").unwrap_or_else(|| format!("/run/{app}/hold")),
+            hold: HoldBy {
+                told: way.text("told").unwrap_or_else(|| HOLD_URL.to_owned()),
+                service: way.text("service").map(ServiceName::new),
+            },
+        },
         _ => return None,
     })
 }
@@ -262,6 +291,7 @@ fn server(view: View<'_>, groups: &[GroupName]) -> Option<Server> {
         ssh: view.text("ssh")?,
         targets,
         zone: view.text("zone").map(Zone::new),
+        tags: view.texts("tags")?,
     })
 }
 

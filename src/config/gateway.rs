@@ -244,6 +244,7 @@ pub(super) fn build(view: View<'_>, root: Option<View<'_>>) -> Option<GatewaySpe
         send_timeout: view.duration("send_timeout")?,
         head_bytes: view.number("head_bytes")?,
         drain_file: view.text("drain_file"),
+        hold_file: view.text("hold_file"),
         control: view.text("control"),
         shutdown: view.duration("shutdown")?,
         finish: view.duration("finish")?,

@@ -15,6 +15,7 @@ mod numbers;
 mod overlay;
 mod parse;
 mod problem;
+mod propose;
 mod sleep;
 mod tenants;
 mod tree;
@@ -27,8 +28,8 @@ pub mod yaml;
 mod tests;
 
 pub use compose::{
-    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, LINTS, Lint, LintFinding, ServiceNumbers, WHOLE,
-    compose_text_problems, lint_page,
+    AS_READ, ComposeAnswer, ComposeFiles, ComposeNumbers, ComposeOffer, HealthTest, LINTS, Lint, LintFinding,
+    ServiceNumbers, ServiceOffer, WHOLE, compose_text_problems, lint_page,
 };
 pub use docs::{reference, schema, tenants_page};
 pub use export::balancer_lines;
@@ -36,6 +37,7 @@ pub use gateway::{Gateway, gateway_from, load_gateway};
 pub use mutation::{Compose, Mutation, mutations};
 pub use numbers::Number;
 pub use problem::{Place, Problem, ProblemLine, Problems, Severity, Source};
+pub use propose::{Proposal, ServerOffer, proposal};
 pub use tenants::{DEFAULTS, LoadedTenants, load_tenants, tenants_from};
 
 use crate::fleet::model::Fleet;

@@ -12,14 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The compose file's numbers, by service.
 pub type Compose = Known<BTreeMap<ServiceName, ComposeService>>;
 
+const ITS_OWN: &str = "how long a command of the team's takes is known to nobody else; cut off, it refuses or is told";
+
 /// Numbers that may be anything, each with the reason.
-const FREE: [(&str, &str); 25] = [
+const FREE: [(&str, &str); 32] = [
     ("balancer.group.port", "a port is a name: the guard finds no target under a wrong one"),
     ("balancer.group.health.port", "a port is a name: the flip is not seen under a wrong one"),
     ("service.verify.status", "a status is a name: verify fails on a wrong one"),
     ("rolling.pause", "a longer pause only takes longer, and none loses nothing"),
     ("ssh.parallel", "fewer connections at a time only take longer"),
     ("release.keep", "the current, the previous and the incoming release stay whatever it says"),
+    ("hooks.pre_connect.limit", ITS_OWN),
+    ("hooks.pre_deploy.limit", ITS_OWN),
+    ("hooks.pre_drain.limit", ITS_OWN),
+    ("hooks.post_server.limit", ITS_OWN),
+    ("hooks.post_deploy.limit", ITS_OWN),
+    ("hooks.on_failure.limit", ITS_OWN),
+    ("run_once.limit", ITS_OWN),
     ("gateway.held", "who does not fit is answered 503 at once, which is counted"),
     ("gateway.connections", "the idle ones go first, and every one that goes is counted"),
     ("gateway.head_timeout", "only how slow a client may be"),

@@ -10,9 +10,9 @@ mod tenants;
 
 use super::*;
 use crate::fleet::model::{
-    AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, HostKeys,
-    LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket, Server, Service, Ssh, TargetSpec,
-    Verify, Watchdog,
+    AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Group, GroupName, HealthCheck, HealthSettings, Hooks,
+    HostKeys, LockSpec, Measure, OnFailure, OnLoss, ReleaseSpec, Rolling, RuntimeSocket, Server, Service, Ssh,
+    TargetSpec, Verify, Watchdog,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -73,6 +73,7 @@ fn server(name: &str, id: &str, zone: &str) -> Server {
         ssh: format!("deploy@{name}"),
         targets: [(GroupName::from("mythex-api"), vec![target])].into(),
         zone: Some(zone.into()),
+        tags: Vec::new(),
     }
 }
 
@@ -157,6 +158,9 @@ fn example() -> Fleet {
             on_give_up: Vec::new(),
             textfile: None,
         },
+        hooks: Hooks::default(),
+        run_once: Vec::new(),
+        confirm: false,
         gateway: None,
         measure: Some(Measure { url: "https://api.mythex.example/version".to_owned(), rate: 20.0, timeout: s(10) }),
     }

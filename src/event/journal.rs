@@ -40,6 +40,9 @@ pub struct Head {
     /// The run that this one goes on with.
     #[serde(default)]
     pub resumes: Option<String>,
+    /// Whether what is run once for the release belongs to it, whoever goes on with it.
+    #[serde(default)]
+    pub once: bool,
     /// What for.
     #[serde(default)]
     pub purpose: Purpose,
@@ -231,7 +234,7 @@ impl Journal {
 }
 
 fn changes(entry: &Entry) -> bool {
-    matches!(entry, Entry::Step { step, .. } if !matches!(step, Step::Guard | Step::Lock))
+    matches!(entry, Entry::Step { step, .. } if !matches!(step, Step::Guard | Step::Lock | Step::PreDrain))
 }
 
 #[cfg(test)]
@@ -251,6 +254,7 @@ mod tests {
             servers: vec!["web-1".into(), "web-2".into()],
             only: None,
             resumes: None,
+            once: false,
             purpose: Purpose::Deploy,
         }
     }

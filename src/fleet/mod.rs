@@ -3,6 +3,7 @@
 //! Pure, all of it: nothing here may know tokio, files, processes, the environment or the wall clock.
 
 pub mod health;
+pub mod held;
 pub mod model;
 pub mod nodes;
 pub mod patience;

@@ -13,7 +13,7 @@ use super::line::{Line, Presence};
 use super::metrics::{Active, Counted, Held, HeldInAll, HostMetrics, Outcome, Turned};
 use super::own::{self, say};
 use super::relay::{Back, Ended, Patience, Relay};
-use super::site::{Going, Host, Place, Site, Standing, Told, Waiting};
+use super::site::{Claim, Going, Host, Place, Site, Standing, Told, Waiting};
 use super::upstream::{NoWay, Wish};
 use super::worker::Worker;
 use crate::fleet::model::HostName;
@@ -80,6 +80,7 @@ struct Exchange<'a, F> {
     clients: bool,
     waited: bool,
     going: Option<Going>,
+    claim: Option<Claim>,
     here: Option<Here>,
 }
 
@@ -144,6 +145,7 @@ pub(super) async fn run<F: Front>(front: &mut F, head: RequestHead, peer: Peer, 
         clients,
         waited: false,
         going: None,
+        claim: None,
         here,
     };
     exchange.carry(page, grpc, &mut counting).await
@@ -228,17 +230,22 @@ impl<F: Front> Exchange<'_, F> {
     }
 
     /// A connection that is there and may be used.
-    fn at_hand(&self, wish: Wish) -> Option<Back> {
+    fn at_hand(&mut self, wish: Wish) -> Option<Back> {
         let host = self.standing.host();
-        if wish == Wish::Fresh || host.spec.backend.http2 || self.standing.is_absent() {
+        if wish == Wish::Fresh || host.spec.backend.http2 {
             return None;
         }
-        self.worker.pool.kept(&host, Instant::now()).map(|kept| Back::H1(Box::new(kept)))
+        // Kept by whoever is let through already.
+        let claim = self.standing.pass()?;
+        let kept = self.worker.pool.kept(&host, Instant::now())?;
+        self.claim = Some(claim);
+        Some(Back::H1(Box::new(kept)))
     }
 
     /// A connection to the backend, however long that takes within the hold.
     /// Whoever waits, waits in here: what is large and not needed for that is boxed.
     async fn obtain(&mut self, wish: Wish, page: bool) -> Result<Back, NotForwarded> {
+        (self.going, self.claim) = (None, None);
         let now = Instant::now();
         let host = self.standing.host();
         let mut ticket = None;
@@ -248,7 +255,7 @@ impl<F: Front> Exchange<'_, F> {
             if let Place::No(after) = place {
                 return Err(NotForwarded::Fault(Fault::NotStarted(after)));
             }
-            if !matches!(place, Place::Go)
+            if !matches!(place, Place::Go(_))
                 && let Some(page) = page.take()
             {
                 drop(place);
@@ -262,7 +269,8 @@ impl<F: Front> Exchange<'_, F> {
                     return Err(NotForwarded::Fault(Fault::HoldFull));
                 }
                 Place::Wait(waiting) => ticket = Some(self.wait(waiting).await?),
-                Place::Go | Place::No(_) => {}
+                Place::Go(claim) => self.claim = Some(claim),
+                Place::No(_) => {}
             }
             // The configuration may have changed while it waited.
             let host = self.standing.host();
@@ -273,7 +281,7 @@ impl<F: Front> Exchange<'_, F> {
                 }
                 Ok(back) => return Ok(back),
                 Err(NotForwarded::Fault(Fault::Broken)) => {
-                    self.going = None;
+                    (self.going, self.claim) = (None, None);
                     place = self.standing.turned_away(Instant::now(), ticket.take(), host.spec.held);
                 }
                 Err(other) => return Err(other),

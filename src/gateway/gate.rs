@@ -1,6 +1,6 @@
-//! Who may go to a backend right now: its hold, and its sleep where it sleeps.
+//! Who may go to a backend right now: its hold, its sleep where it sleeps, and somebody who closed it on purpose.
 //!
-//! Pure, and the only place where the two meet: while a backend is being stopped, off or not yet accepting, the hold is shut
+//! Pure, and the only place where these meet: while a backend is being stopped, off, not yet accepting or closed, the hold is shut
 //! whatever a connection to it may say.
 
 use super::hold::{Arrival, Hold, Phase, Ticket};
@@ -24,6 +24,8 @@ pub(super) enum Turn {
 pub(super) struct Gate {
     pub(super) hold: Hold,
     pub(super) sleep: Option<Sleep>,
+    /// Somebody changes what is behind it: nobody goes until it is opened again.
+    closed: bool,
 }
 
 impl From<Arrival> for Turn {
@@ -38,11 +40,16 @@ impl From<Arrival> for Turn {
 
 impl Gate {
     pub(super) fn new() -> Self {
-        Self { hold: Hold::new(), sleep: None }
+        Self { hold: Hold::new(), sleep: None, closed: false }
     }
 
     fn passes(&self) -> bool {
-        self.sleep.as_ref().is_none_or(Sleep::passes)
+        !self.closed && self.sleep.as_ref().is_none_or(Sleep::passes)
+    }
+
+    /// Closes it, or opens it again.
+    pub(super) fn close(&mut self, closed: bool) {
+        self.closed = closed;
     }
 
     /// Whether the backend is known not to be there.
@@ -58,9 +65,9 @@ impl Gate {
     /// A request wants a connection.
     pub(super) fn arrive(&mut self, now: Instant, limit: usize) -> Turn {
         match self.sleep.as_ref().map(Sleep::state) {
-            None | Some(State::Awake { .. }) => self.hold.arrive(now, limit).into(),
             Some(State::Failed { until }) => Turn::Failed(until.saturating_duration_since(now)),
-            Some(_) => self.hold.turned_away(now, None, limit).into(),
+            None | Some(State::Awake { .. }) if !self.closed => self.hold.arrive(now, limit).into(),
+            _ => self.hold.turned_away(now, None, limit).into(),
         }
     }
 

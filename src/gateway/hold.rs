@@ -164,6 +164,11 @@ impl Hold {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
+    /// How many were released and are not finished.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
     /// Whether anybody is to look whether the backend accepts. An absence that nobody asked about for a while is forgotten.
     pub(super) fn is_watched(&mut self, now: Instant) -> bool {
         match self.phase {

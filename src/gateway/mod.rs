@@ -9,6 +9,7 @@
 
 mod answer;
 mod back;
+mod closing;
 mod cluster;
 mod deadline;
 mod ends;

@@ -230,7 +230,7 @@ impl Running {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut known = reload::fingerprint(&self.files, &self.shared.site().spec);
         let mut looked = Instant::now();
-        let mut draining = false;
+        let (mut draining, mut held) = (false, false);
         loop {
             tokio::select! {
                 _ = self.signals.terminate.recv() => return Leaving::Stopping,
@@ -251,6 +251,8 @@ impl Running {
                 _ = look.tick() => {}
             }
             self.shared.look_at_drain_files();
+            self.shared.look_at_hold_file();
+            self.tell_of_the_hold(&mut held);
             let now = self.shared.is_draining(&self.shared.site());
             if now != draining {
                 draining = now;
@@ -272,6 +274,17 @@ impl Running {
                     known = reload::fingerprint(&self.files, &self.shared.site().spec);
                 }
             }
+        }
+    }
+
+    fn tell_of_the_hold(&self, before: &mut bool) {
+        let now = self.shared.closing.is_closed();
+        if now != std::mem::replace(before, now) {
+            let (state, what) = match now {
+                true => (GatewayState::Holding, "the hold file is there: every request waits"),
+                false => (GatewayState::LetGo, "the hold file is gone: who waited is let go"),
+            };
+            self.tell(state, what);
         }
     }
 
@@ -304,11 +317,18 @@ impl Running {
             // A successor is not to wait for somebody who is gone; a missing file is what it should find.
             drop(std::fs::remove_file(path));
         }
-        let until = Instant::now() + most;
-        while left() > 0 && Instant::now() < until {
+        let mut until = Instant::now() + most;
+        let mut told = leaving != Leaving::HandedOver;
+        while (if told { metrics.under_way() } else { left() }) > 0 && Instant::now() < until {
+            // Who waits here because somebody holds everything is let go here, too.
+            self.shared.look_at_hold_file();
             tokio::select! {
                 () = tokio::time::sleep(LOOK / 4) => {}
-                () = self.signals.stop() => break,
+                () = self.signals.stop() => match std::mem::replace(&mut told, true) {
+                    true => break,
+                    // Whoever handed over and is stopped as well has as much time as anybody who is stopped.
+                    false => until = until.min(Instant::now() + spec.shutdown),
+                },
             }
         }
         match metrics.under_way() {

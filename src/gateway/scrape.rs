@@ -1,4 +1,4 @@
-//! Answers `/metrics`, and `/nodes` for whoever drains this server; nothing else.
+//! Answers `/metrics`, and `/nodes` and `/hold` for whoever deploys to this server; nothing else.
 
 use super::site::Shared;
 use http_body_util::Full;
@@ -40,18 +40,20 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
     let asked = request.method() == Method::GET || request.method() == Method::HEAD;
     match request.uri().path() {
         "/metrics" if asked => metrics(shared),
-        "/nodes" if asked => nodes(shared),
+        "/nodes" if asked => json(&shared.nodes.seen()),
+        "/hold" if asked => json(&shared.held_seen()),
         _ => {
-            let mut answer = Response::new(Full::new(Bytes::from_static(b"here are /metrics and /nodes only\n")));
+            let mut answer =
+                Response::new(Full::new(Bytes::from_static(b"here are /metrics, /nodes and /hold only\n")));
             *answer.status_mut() = StatusCode::NOT_FOUND;
             answer
         }
     }
 }
 
-fn nodes(shared: &Shared) -> Response<Full<Bytes>> {
+fn json(said: &impl serde::Serialize) -> Response<Full<Bytes>> {
     // Numbers and texts under names are JSON always.
-    let page = serde_json::to_vec(&shared.nodes.seen()).unwrap_or_default();
+    let page = serde_json::to_vec(said).unwrap_or_default();
     let mut answer = Response::new(Full::new(Bytes::from(page)));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

@@ -1,6 +1,7 @@
 //! What the configuration says, made ready to serve: hosts by name, what their files hold, the queues and numbers that outlive a
 //! reload.
 
+use super::closing::Closing;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::sleep;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 
-pub(super) use super::standing::{Going, Host, Place, Standing, Told, Waiting};
+pub(super) use super::standing::{Claim, Going, Host, Place, Standing, Told, Waiting};
 
 /// A configuration that serves.
 #[derive(Debug)]
@@ -30,6 +31,11 @@ impl Site {
     /// Whom a name means.
     pub(super) fn host(&self, name: &HostName) -> Option<&Arc<Standing>> {
         self.hosts.get(name)
+    }
+
+    /// Every host, once.
+    pub(super) fn standings(&self) -> impl Iterator<Item = &Arc<Standing>> {
+        self.spec.hosts.iter().filter_map(|host| self.hosts.get(&host.name))
     }
 }
 
@@ -53,6 +59,8 @@ pub(super) struct Shared {
     pub(super) nodes: Nodes,
     /// Health says 503 because a signal asked for it.
     pub(super) draining: AtomicBool,
+    /// Whether everything is held on purpose.
+    pub(super) closing: Closing,
     /// Which drain files are there, as it was last looked.
     drained: RwLock<Vec<String>>,
     /// Whether and why nothing new is taken any more.
@@ -118,15 +126,19 @@ impl Shared {
     pub(super) fn new(prepared: Prepared) -> Self {
         let metrics = Arc::new(Metrics::default());
         let site = assemble(prepared, &HashMap::new(), &metrics);
-        Self {
+        let shared = Self {
             site: RwLock::new(Arc::new(site)),
             metrics,
+            closing: Closing::new(),
             nodes: Nodes::default(),
             draining: AtomicBool::new(false),
             drained: RwLock::new(Vec::new()),
             leaving: watch::Sender::new(Leaving::No),
             reloaded: watch::Sender::new(0),
-        }
+        };
+        // Before the first request: somebody may be at work behind it.
+        shared.look_at_hold_file();
+        shared
     }
 
     pub(super) fn site(&self) -> Arc<Site> {
@@ -138,6 +150,7 @@ impl Shared {
         let mut site = self.site.write().unwrap_or_else(PoisonError::into_inner);
         *site = Arc::new(assemble(prepared, &site.hosts, &self.metrics));
         drop(site);
+        self.look_at_hold_file();
         self.reloaded.send_modify(|count| *count += 1);
     }
 
@@ -155,6 +168,7 @@ impl Shared {
         self.draining.load(Ordering::Relaxed)
             || *self.leaving.borrow() == Leaving::Stopping
             || self.is_there(site.spec.drain_file.as_ref())
+            || self.holds_too_long()
     }
 
     /// Whether a drain file was there.

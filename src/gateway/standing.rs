@@ -9,7 +9,7 @@ use super::sleep::machine::{Entered, Sleep};
 use crate::fleet::model::HostSpec;
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
@@ -37,6 +37,8 @@ pub(super) struct Standing {
     answered: AtomicU64,
     /// When a byte was last carried for somebody, the same way.
     moved: AtomicU64,
+    /// How many went without having waited, and are not finished.
+    claims: AtomicUsize,
     /// Something is to be done for its sleep.
     pub(super) nudge: Notify,
 }
@@ -60,7 +62,8 @@ pub(super) enum Told {
 /// What somebody who found nobody is to do.
 #[derive(Debug)]
 pub(super) enum Place {
-    Go,
+    /// Go; it counts as long as this lives.
+    Go(Claim),
     /// Wait for this.
     Wait(Waiting),
     Full,
@@ -76,6 +79,16 @@ pub(super) struct Waiting {
     pub(super) released: oneshot::Receiver<Told>,
     /// Its release was noticed: whoever has that says when it is finished.
     goes: bool,
+}
+
+/// One that went at once, until it is finished.
+#[derive(Debug)]
+pub(super) struct Claim(Arc<Standing>);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.claims.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// One that waited and was released, until it is finished.
@@ -121,6 +134,7 @@ impl Standing {
             began: Instant::now(),
             answered: AtomicU64::new(u64::MAX),
             moved: AtomicU64::new(0),
+            claims: AtomicUsize::new(0),
             nudge: Notify::new(),
         };
         standing.begin_sleep();
@@ -149,6 +163,29 @@ impl Standing {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody goes now. Counted behind the lock that closes the gate: whoever closes it sees everybody who has passed.
+    fn claim(self: &Arc<Self>, _behind: &Queue) -> Claim {
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        Claim(Arc::clone(self))
+    }
+
+    /// A request goes at once, where the backend is not known to be absent.
+    pub(super) fn pass(self: &Arc<Self>) -> Option<Claim> {
+        let queue = self.queue();
+        (!queue.gate.is_shut()).then(|| self.claim(&queue))
+    }
+
+    /// Closes the gate on purpose, or opens it again.
+    pub(super) fn close(&self, closed: bool) {
+        self.queue().gate.close(closed);
+    }
+
+    /// How many were let through to the backend and are not finished; tunnels are not among them.
+    pub(super) fn forwarded(&self) -> usize {
+        let waited = self.queue().gate.hold.under_way();
+        waited + self.claims.load(Ordering::Acquire)
     }
 
     /// A request arrives.
@@ -233,7 +270,7 @@ impl Standing {
 
     fn place(self: &Arc<Self>, queue: &mut Queue, turn: Turn) -> Place {
         match turn {
-            Turn::Go => Place::Go,
+            Turn::Go => Place::Go(self.claim(queue)),
             Turn::Full => Place::Full,
             Turn::Failed(after) => Place::No(after),
             Turn::Wait(ticket) => {

@@ -79,9 +79,10 @@ async fn silence_is_nowhere_after_the_timeout_and_holds_nothing_up() {
 
 #[tokio::test]
 async fn a_closed_port_is_nowhere_and_a_broken_body_is_cut_short() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    // Kept, and not listened at: nobody else gets it meanwhile.
+    let closed = tokio::net::TcpSocket::new_v4().expect("a socket");
+    closed.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let address = closed.local_addr().expect("an address");
-    drop(closed);
     let (counts, _) = probe(address, Duration::from_millis(100)).await;
     assert!(counts.nowhere > 0 && counts.nowhere == counts.total, "{counts:?}");
     let (address, _) = server(&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]).await;

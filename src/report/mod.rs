@@ -12,6 +12,7 @@ mod plan;
 mod progress;
 mod provision;
 mod releases;
+mod sections;
 mod status;
 mod table;
 mod text;
@@ -31,9 +32,11 @@ use crate::diag::Problem;
 use crate::event::{Event, Line, Sink};
 use job::Job;
 use progress::Bars;
+use sections::Sections;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How output is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub struct Reporter {
     level: Level,
     bars: Option<Mutex<Bars>>,
     job: Job,
+    /// Where GitLab shows the log.
+    sections: Option<Mutex<Sections>>,
     /// Every line, where somebody will make a page of them.
     kept: OnceLock<Mutex<Vec<Value>>>,
 }
@@ -75,7 +80,9 @@ impl Reporter {
         let terminal = std::io::stderr().is_terminal();
         let format = wish.unwrap_or(if terminal { Format::Human } else { Format::Plain });
         let bars = (format == Format::Human && terminal && level > Level::Quiet).then(|| Mutex::new(Bars::new()));
-        Self { format, level, bars, job: Job::of_environment(), kept: OnceLock::new() }
+        let gitlab = std::env::var_os("GITLAB_CI").is_some_and(|value| value == "true");
+        let sections = (gitlab && format != Format::Json && level > Level::Quiet).then(Mutex::default);
+        Self { format, level, bars, job: Job::of_environment(), sections, kept: OnceLock::new() }
     }
 
     /// Keeps every line from now on.
@@ -138,6 +145,16 @@ impl Reporter {
         }
     }
 
+    /// Writes what folds a log, where somebody reads it so.
+    fn fold(&self, part: impl FnOnce(&mut Sections, u64) -> String) {
+        let Some(sections) = &self.sections else { return };
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let text = part(&mut sections.lock().unwrap_or_else(PoisonError::into_inner), at);
+        if !text.is_empty() {
+            self.pause(|| write_all(&mut std::io::stderr().lock(), &text));
+        }
+    }
+
     fn json(&self, line: &Line) {
         let text = serde_json::to_string(line)
             .unwrap_or_else(|error| format!(r#"{{"format":1,"event":"unprintable","error":"{error}"}}"#));
@@ -165,7 +182,16 @@ impl Sink for Reporter {
         if let Some(bars) = &self.bars {
             bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner).show(&line);
         }
-        let Some(text) = text::line(&line, self.level, self.bars.is_some()) else { return };
+        self.fold(|sections, at| sections.before(&line.event, at));
+        let text = text::line(&line, self.level, self.bars.is_some());
+        self.tell(&line, text);
+        self.fold(|sections, at| sections.after(&line.event, at));
+    }
+}
+
+impl Reporter {
+    fn tell(&self, line: &Line, text: Option<String>) {
+        let Some(text) = text else { return };
         if matches!(line.event, Event::Summary(_)) {
             self.finish();
             self.result(&text);

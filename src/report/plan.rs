@@ -20,6 +20,7 @@ pub fn plan_text(plan: &Plan) -> String {
         warnings(plan, &mut out);
         return out;
     }
+    once(plan, &mut out);
     out.push_str(&format!("{release}, batch after batch:\n"));
     for (number, batch) in plan.batches.iter().enumerate() {
         for server in batch {
@@ -45,6 +46,13 @@ pub fn plan_text(plan: &Plan) -> String {
             capacity.needed
         ));
     }
+    if let Some(wait) = plan.expected_wait() {
+        out.push_str(&format!(
+            "the server stays in rotation: the gateway holds every request until what is behind it runs again, about {}, {} at most\n",
+            rounded(wait),
+            rounded(plan.longest_wait.unwrap_or_default())
+        ));
+    }
     if let Some(saved) = plan.saved_by_nodes() {
         out.push_str(&format!(
             "proof: every node of the balancer, as the gateway counts them; that saves {} a server. Where it cannot be had, the balancer's word and a settle decide\n",
@@ -54,6 +62,23 @@ pub fn plan_text(plan: &Plan) -> String {
     warnings(plan, &mut out);
     out.push_str(&format!("about {} in all\n", rounded(plan.expected())));
     out
+}
+
+/// What is run before the first server, and what was.
+fn once(plan: &Plan, out: &mut String) {
+    let Some(once) = &plan.once else { return };
+    for run in &once.run {
+        let limit = show_duration(run.limit);
+        let command = run.run.join(" ");
+        out.push_str(&format!(
+            "once, on {}: {} in {}: {command} (at most {limit})\n",
+            once.server.name, run.name, run.service
+        ));
+    }
+    for name in &once.done {
+        out.push_str(&format!("once: {name} was run for this release already\n"));
+    }
+    out.push('\n');
 }
 
 fn warnings(plan: &Plan, out: &mut String) {
@@ -106,13 +131,24 @@ pub fn plan_json(plan: &Plan) -> Value {
         "outcome": if plan.batches.is_empty() { "nothing_to_do" } else { "planned" },
         "release": plan.release,
         "batches": plan.batches.iter().map(|batch| batch.iter().map(|s| &s.name).collect::<Vec<_>>()).collect::<Vec<_>>(),
+        "once": plan.once.as_ref().map(|once| json!({
+            "server": once.server.name,
+            "run": once.run.iter().map(|run| &run.name).collect::<Vec<_>>(),
+            "done": once.done,
+        })),
         "servers": servers,
         "unchanged": plan.unchanged,
         "lowest_capacity": plan.lowest_capacity,
         "not_zero_downtime": plan.not_zero_downtime,
         "warnings": plan.warnings,
-        "proof": if plan.saved_by_nodes().is_some() { "nodes" } else { "word" },
+        "proof": match (plan.saved_by_nodes(), plan.drain.by.hold()) {
+            (Some(_), _) => "nodes",
+            (None, Some(_)) => "hold",
+            (None, None) => "word",
+        },
         "saved_by_nodes_seconds": plan.saved_by_nodes().map(seconds),
+        "held_seconds": plan.expected_wait().map(seconds),
+        "held_seconds_at_most": plan.longest_wait.map(seconds),
         "expected_seconds": seconds(plan.expected()),
     })
 }

@@ -3,7 +3,7 @@
 use super::{Level, measured, table};
 use crate::diag::Problem;
 use crate::event::{
-    Course, Event, GatewayState, Line, Mark, NodeTold, Requests, ServerOutcome, StepState, Summary, Took,
+    Course, Event, GatewayState, HookState, Line, Mark, NodeTold, Requests, ServerOutcome, StepState, Summary, Took,
 };
 use crate::fleet::model::{ServerName, show_duration};
 use crate::fleet::plan::Purpose;
@@ -24,6 +24,9 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
                 on_course(*course),
                 detail.as_deref().unwrap_or("no reason given")
             )
+        }
+        Event::Hook { hook, state: HookState::Failed, what, .. } => {
+            format!("{at}  warning: hooks.{hook} failed: {}", what.as_deref().unwrap_or("no reason given"))
         }
         Event::Gateway { state: GatewayState::ReloadRefused, what } => format!("{at}  warning: {what}"),
         Event::Summary(summary) => self::summary(summary, level),
@@ -60,6 +63,10 @@ pub(super) fn line(line: &Line, level: Level, bars: bool) -> Option<String> {
             let one = |node: &NodeTold| format!("{} {}/{}", node.address, node.times, node.needed);
             format!("{at}  {server}  nodes told: {}", nodes.iter().map(one).collect::<Vec<_>>().join(", "))
         }
+        Event::Hook { hook, server, state: HookState::Said, what, .. } => {
+            format!("{at}  {}{hook} | {}", prefix(server.as_ref()), what.as_deref().unwrap_or_default())
+        }
+        Event::Hook { hook, state: HookState::Done, seconds, .. } => format!("{at}  hooks.{hook} done ({seconds:.1}s)"),
         Event::Waiting { server, step, what } if level == Level::Verbose => format!("{at}  {server}  {step}: {what}"),
         Event::Step { server, step, .. } if level == Level::Verbose => format!("{at}  {server}  {step} ..."),
         Event::Requests { counts } if level == Level::Verbose => format!("{at}  {}", requests(counts)),

@@ -44,6 +44,7 @@ pub(super) fn ready(
         plan,
         release: BTreeMap::from([(name.clone(), current)]),
         previous: BTreeMap::new(),
+        told: super::hooks::told(order, Some((&manifest.id, manifest.label.as_ref()))),
         without: order.without,
     };
     Ok(Ready { setup, snapshot, manifest })

@@ -2,6 +2,7 @@
 
 use super::ask::on_each;
 use super::driver::{Outside, Ports, drive};
+use super::hooks;
 use super::keep::{Book, Keeper};
 use super::machine::Ending;
 use super::port::{Balancer, Server};
@@ -62,7 +63,7 @@ pub async fn deploy<S: Server, B: Balancer>(
     mut outside: Outside,
 ) -> Deployed {
     let servers = super::preflight::selected(&order.fleet, &order.options).len();
-    let interrupts = outside.interrupts.clone();
+    let (interrupts, lost) = (outside.interrupts.clone(), outside.lost.clone());
     let ready = tokio::select! {
         biased;
         ready = preflight(ports, order, clock, tell.events) => ready,
@@ -72,11 +73,15 @@ pub async fn deploy<S: Server, B: Balancer>(
     };
     let deployed = match ready {
         Err(NotReady { problem, unfinished }) => Deployed { unfinished, ..Deployed::not_begun(servers, problem) },
-        Ok(ready) => run(ports, order, ready, clock, tell, outside).await,
+        Ok(ready) => Box::pin(run(ports, order, ready, clock, tell, outside)).await,
     };
     if *interrupts.borrow() > 1 {
         // Nothing is waited for: the end of the connections wakes every server's own dead-man.
         return deployed;
+    }
+    if deployed.unfinished.is_none() {
+        let lost = *lost.borrow();
+        Box::pin(hooks::after(ports, order, &deployed, lost, clock, tell.events)).await;
     }
     // Whatever happened: the connections that end soon free the locks too, but a person who looks now sees them freed.
     on_each(ports, ports.servers.keys().cloned().collect(), clock, Duration::from_secs(5), |_| Request::UnlockDeploy)
@@ -95,6 +100,17 @@ async fn run<S: Server, B: Balancer>(
     let plan = &ready.setup.plan;
     let release = ready.manifest.id.clone();
     let servers = super::preflight::selected(&order.fleet, &order.options).len();
+    let interrupts = outside.interrupts.clone();
+    let allowed = hooks::pre_deploy(ports, order, &ready.setup.told, clock, tell.events).await;
+    let allowed = match allowed {
+        _ if *interrupts.borrow() > 0 => {
+            Err(Problem::new(Exit::Interrupted, "interrupted before anything was touched"))
+        }
+        allowed => allowed,
+    };
+    if let Err(problem) = allowed {
+        return Deployed { release: Some(release), ..Deployed::not_begun(servers, problem) };
+    }
     tell.events.take(Line::new(
         clock.now(),
         Event::Began {
@@ -109,7 +125,6 @@ async fn run<S: Server, B: Balancer>(
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let what = (plan, &release, ready.manifest.label.as_ref());
     let keeper = Keeper::begin(ports, order, what, clock, tell, began);
-    let interrupts = outside.interrupts.clone();
     let ending = drive(ready.setup, ports, clock, &keeper, outside).await;
     if *interrupts.borrow() < 2 {
         keeper.end(&ending, clock).await;

@@ -1,11 +1,11 @@
 //! The async shell around the machine: it fetches and obeys, and decides nothing.
 
 use super::machine::{Effect, Ending, Input, Machine, Setup};
-use super::port::{Balancer, Server, ServerError};
+use super::port::{Balancer, Here, Server, ServerError};
 use crate::clock::{Clock, Stamp};
 use crate::diag::{Exit, Problem};
-use crate::event::{Line, Sink};
-use crate::fleet::model::{ServerName, show_duration};
+use crate::event::{Event, HookState, Line, Sink};
+use crate::fleet::model::{Hook, ServerName, show_duration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,13 @@ pub struct Ports<S, B> {
     pub servers: BTreeMap<ServerName, Arc<S>>,
     /// The balancer.
     pub balancer: Arc<B>,
+    /// Where the team's own commands are run.
+    pub here: Arc<dyn Here>,
 }
 
 impl<S, B> Clone for Ports<S, B> {
     fn clone(&self) -> Self {
-        Self { servers: self.servers.clone(), balancer: Arc::clone(&self.balancer) }
+        Self { servers: self.servers.clone(), balancer: Arc::clone(&self.balancer), here: Arc::clone(&self.here) }
     }
 }
 
@@ -51,6 +53,7 @@ pub async fn drive<S: Server, B: Balancer>(
         machine: Machine::new(setup),
         running: JoinSet::new(),
         answers: mpsc::unbounded_channel(),
+        said: mpsc::unbounded_channel(),
     };
     let mut interrupts = *outside.interrupts.borrow_and_update();
     let (mut may_interrupt, mut may_lose) = (true, true);
@@ -70,6 +73,11 @@ pub async fn drive<S: Server, B: Balancer>(
                     1 => Input::Interrupt,
                     _ => return at_once(shell.machine.ending()),
                 }
+            }
+            // Before the answer: what a command printed was printed before its end.
+            Some(said) = shell.said.1.recv() => {
+                shell.tell(said);
+                continue;
             }
             Some(answer) = shell.answers.1.recv() => answer,
             changed = outside.lost.changed(), if may_lose => {
@@ -104,6 +112,14 @@ struct Shell<'a, S, B> {
     machine: Machine,
     running: JoinSet<()>,
     answers: (mpsc::UnboundedSender<Input>, mpsc::UnboundedReceiver<Input>),
+    said: (mpsc::UnboundedSender<Said>, mpsc::UnboundedReceiver<Said>),
+}
+
+/// A line that a command printed.
+struct Said {
+    hook: Hook,
+    server: ServerName,
+    line: String,
 }
 
 impl<S: Server, B: Balancer> Shell<'_, S, B> {
@@ -116,6 +132,11 @@ impl<S: Server, B: Balancer> Shell<'_, S, B> {
         }
         while self.running.try_join_next().is_some() {}
         ended
+    }
+
+    fn tell(&self, Said { hook, server, line }: Said) {
+        let event = Event::Hook { hook, server: Some(server), state: HookState::Said, seconds: 0.0, what: Some(line) };
+        self.sink.take(Line::new(self.clock.now(), event));
     }
 
     fn obey(&mut self, now: Stamp, effect: Effect) -> bool {
@@ -138,6 +159,20 @@ impl<S: Server, B: Balancer> Shell<'_, S, B> {
                     let result = tokio::time::timeout(wall, port.call(request)).await;
                     let result = result.unwrap_or_else(|_| Err(ServerError::Late(show_duration(within))));
                     send(Input::Reply { server, ticket, result });
+                });
+            }
+            Effect::Hook { server, ticket, command } => {
+                let (here, tell, hook) = (Arc::clone(&self.ports.here), self.said.0.clone(), command.hook);
+                self.running.spawn(async move {
+                    let (said, mut lines) = mpsc::unbounded_channel();
+                    let name = server.clone();
+                    let telling = async {
+                        while let Some(line) = lines.recv().await {
+                            drop(tell.send(Said { hook, server: name.clone(), line }));
+                        }
+                    };
+                    let (result, ()) = tokio::join!(here.run(command, said), telling);
+                    send(Input::Hook { server, ticket, result });
                 });
             }
             Effect::Health { group } => {

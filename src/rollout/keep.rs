@@ -67,6 +67,7 @@ impl<'a> Keeper<'a> {
             servers: plan.servers().map(|server| server.name.clone()).collect(),
             only: order.options.servers.clone(),
             resumes: order.resumes.clone(),
+            once: !order.options.skip_once && !order.fleet.run_once.is_empty(),
             purpose: plan.aim.purpose(),
         }));
         keeper
@@ -176,7 +177,17 @@ impl Sink for Keeper<'_> {
 /// That a look began is not worth a write to the disk of a server.
 fn worth_a_line(step: Step, state: StepState) -> bool {
     state != StepState::Began
-        || matches!(step, Step::Flip | Step::Stop | Step::Start | Step::Switch | Step::Sleep | Step::Back)
+        || matches!(
+            step,
+            Step::RunOnce
+                | Step::Flip
+                | Step::Stop
+                | Step::Start
+                | Step::Switch
+                | Step::Sleep
+                | Step::Back
+                | Step::HandOver
+        )
 }
 
 /// Writes down what became of the requests, which is known only after the run.

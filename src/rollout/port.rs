@@ -1,9 +1,11 @@
-//! The two ports: everything that a deploy does to the world goes through one of them.
+//! The ports: everything that a deploy does to the world goes through one of them.
 
 use crate::fleet::model::{FrontView, GroupName, GroupView, TargetRef, TargetView};
 use crate::fleet::provision::Change;
+use crate::rollout::hooks::{HookCommand, Running};
 use crate::server::wire::{Failure, Reply, Request};
 use std::future::Future;
+use tokio::sync::mpsc;
 
 /// A server, in operations that mean something.
 pub trait Server: Send + Sync + 'static {
@@ -28,6 +30,12 @@ pub enum ServerError {
     /// The server says why not.
     #[error("{0}")]
     Failed(Failure),
+}
+
+/// The machine that a deploy is run from, where the team's own commands are run.
+pub trait Here: std::fmt::Debug + Send + Sync {
+    /// Runs a command to its end, by force after its limit. What it prints goes to `said` line by line, without secrets.
+    fn run(&self, command: HookCommand, said: mpsc::UnboundedSender<String>) -> Running<'_>;
 }
 
 /// A balancer, in operations that mean something.

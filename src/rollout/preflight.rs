@@ -170,7 +170,8 @@ pub async fn preflight<S: Server, B: Balancer>(
     let plan = make_plan(&order.fleet, &snapshot, Some(&manifest), &order.options)?;
     plan.warnings.iter().for_each(warn);
     let previous = previous(&snapshot, &plan);
-    let setup = Setup { fleet: order.fleet.clone(), plan, release: there, previous, without: order.without };
+    let told = super::hooks::told(order, Some((&manifest.id, manifest.label.as_ref())));
+    let setup = Setup { fleet: order.fleet.clone(), plan, release: there, previous, told, without: order.without };
     Ok(Ready { setup, snapshot, manifest })
 }
 

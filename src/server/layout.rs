@@ -170,6 +170,12 @@ impl Layout {
         self.dir.join("journal")
     }
 
+    /// What was run once here, by release.
+    #[must_use]
+    pub fn once(&self) -> PathBuf {
+        self.dir.join("once.json")
+    }
+
     /// What bootstrap and watchdog know of the fleet.
     #[must_use]
     pub fn settings(&self) -> PathBuf {

@@ -18,3 +18,5 @@ mod settings;
 mod units;
 pub mod watchdog;
 pub mod wire;
+
+pub use publish::Secrets;

@@ -3,7 +3,8 @@
 use super::compose::{self, Inspected};
 use super::run::{last_lines, run};
 use super::wire::Sighting;
-use crate::fleet::model::{Counter, DrainBy, Fleet, Group, Known, Service, ServiceName, Verify};
+use crate::fleet::held::HeldSeen;
+use crate::fleet::model::{Counter, DrainBy, Fleet, Group, HoldBy, Known, Service, ServiceName, Verify};
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::verify::Evidence;
 use crate::http;
@@ -110,6 +111,18 @@ pub async fn count(counter: &Counter) -> Option<u64> {
     let answer = http::get(&counter.http, None, "GET", ANSWER).await.ok()?;
     let json: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
     counter.json.split('.').try_fold(&json, |at, key| at.get(key))?.as_u64()
+}
+
+/// Asks the gateway what it holds.
+pub async fn held(hold: &HoldBy) -> Known<HeldSeen> {
+    match http::get(&hold.told, None, "GET", ANSWER).await {
+        Ok(answer) if answer.status == 200 => match serde_json::from_slice(&answer.body) {
+            Ok(seen) => Known::Known(seen),
+            Err(error) => Known::Unknown(format!("{}: what it answers says nothing of a hold: {error}", hold.told)),
+        },
+        Ok(answer) => Known::Unknown(format!("{} answers {}", hold.told, answer.status)),
+        Err(error) => Known::Unknown(format!("the gateway does not say what it holds: {error}")),
+    }
 }
 
 /// Reads who checks the server's health, as the gateway counted it.

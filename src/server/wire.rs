@@ -3,8 +3,10 @@
 //! The same values are framed over SSH to the agent, carried out by the lab and by the tests' pretended servers. An
 //! answer says what was *seen*; whether that proves the step is judged by who asked.
 
+use crate::fleet::held::HeldSeen;
 use crate::fleet::model::{
-    Absence, Container, Fleet, GroupName, Holder, Known, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, ServiceName,
+    Absence, Container, Fleet, GroupName, Holder, Known, Once, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName,
+    ServiceName,
 };
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Format number of the messages; both sides must speak the same one.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// What the agent prints before its first frame; whatever stands before it is somebody else's banner.
 pub const MAGIC: &[u8] = b"\x01HANDOVER-AGENT\x02\n";
@@ -199,7 +201,16 @@ pub enum Request {
     Count,
     /// Read who checks the server's health, node by node, as the gateway counted it.
     Nodes,
-    /// Stop the project's services, each with its own grace period, and remove the containers.
+    /// Ask the gateway what it holds and what is under way behind it.
+    Held,
+    /// Run something once for a staged release, in a container of its own beside what serves.
+    Once {
+        /// Which release.
+        release: ReleaseId,
+        /// What.
+        once: Once,
+    },
+    /// Stop the project's services, each with its own grace period, and remove the containers; a gateway that hands over stays.
     Stop,
     /// Bring a staged release up; nothing is pulled, nothing is built.
     Start {
@@ -213,6 +224,11 @@ pub enum Request {
     },
     /// Make a release `current`.
     Switch {
+        /// Which.
+        release: ReleaseId,
+    },
+    /// Let the gateway of this release take the listeners over from the one that runs; nothing where it is that one. Answered like `Start`.
+    HandOver {
         /// Which.
         release: ReleaseId,
     },
@@ -272,9 +288,13 @@ pub enum Reply {
     Count(Option<u64>),
     /// To `Nodes`.
     Nodes(Known<NodesSeen>),
+    /// To `Held`.
+    Holding(Known<HeldSeen>),
+    /// To `Once`.
+    Once(OnceEnd),
     /// To `Stop` and `Sleep`.
     Stopped(Stopped),
-    /// To `Start`: every container of the project afterwards.
+    /// To `Start` and `HandOver`: every container of the project afterwards.
     Started(Vec<Container>),
     /// To `Verify`.
     Verified(Box<Verified>),
@@ -286,6 +306,17 @@ pub enum Reply {
     Journals(Vec<String>),
     /// To `Install` and `Uninstall`: what was changed, each as a sentence.
     Installed(Vec<String>),
+}
+
+/// How something that was run once ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnceEnd {
+    /// Its exit code; `None` where it was ended by force.
+    pub code: Option<i32>,
+    /// The last lines that it printed, without secrets.
+    pub output: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A release that lies on a server.

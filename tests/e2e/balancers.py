@@ -33,7 +33,7 @@ class Alb:
         targets = [{"id": f"i-{s['name']}", "address": f"{s['address']}:8080", "zone": "abc"[n]} for n, s in enumerate(world.fleet["servers"])]
         spec = {"nodes": ["a", "b"], "seed": 3, "access_log": str(world.dir / "access.log"), "groups": [
             {"name": "mythex-api", "port": 8080, "path": "/health", "interval": 2, "timeout": 1, "unhealthy": 2, "healthy": 2,
-             "deregistration_delay": 10, "targets": targets}]}
+             "deregistration_delay": 10, "targets": targets}], "sources": world.sources}
         (world.dir / "balancer.json").write_text(json.dumps(spec))
         self.process = subprocess.Popen([binary, "lab-balancer", str(world.dir / "balancer.json")], stdout=subprocess.PIPE, text=True, env=world.env)
         first = json.loads(self.process.stdout.readline())

@@ -129,11 +129,16 @@ class Load:
 class World:
     """The fleet, the balancer in front of it, a folder as a user has it."""
 
+    servers = SERVERS
+    # Addresses of the balancer's nodes, where each is to have one of its own.
+    sources = []
+
     def __init__(self):
         fleet("up")
         sh("bash", str(HERE / "app" / "build.sh"))
         state = Path(os.environ.get("HANDOVER_E2E_DIR", HERE.parent.parent / "target" / "e2e"))
         self.fleet = json.loads((state / "fleet.json").read_text())
+        self.fleet["servers"] = [server for server in self.fleet["servers"] if server["name"] in self.servers]
         self.dir = Path(tempfile.mkdtemp(prefix="handover-e2e-"))
         self.env = {**os.environ, "HANDOVER_SSH_CONFIG": self.fleet["ssh_config"], "AWS_ACCESS_KEY_ID": "e2e",
                     "AWS_SECRET_ACCESS_KEY": "e2e", "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "*"}
@@ -672,6 +677,49 @@ class Cases(Base):
         self.assertEqual(answered, [])
         self.assertEqual((end.summary["requests"]["nowhere"], end.summary["requests"]["cut_short"]), (0, 0), str(end))
         self.wait_in_rotation()
+
+    def told(self):
+        """What the team's own commands wrote down: hook, server, outcome, exit."""
+        path = self.world.dir / "told"
+        lines = [tuple(line.split(" ")) for line in path.read_text().splitlines()] if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    def test_19_what_is_run_once_and_the_teams_own_commands(self):
+        self.wait_in_rotation()
+        hook = self.world.dir / "hook"
+        hook.write_text('#!/bin/sh\necho "$HANDOVER_HOOK $HANDOVER_SERVER $HANDOVER_OUTCOME $HANDOVER_EXIT" >> told\n')
+        hook.chmod(0o755)
+        names = ("pre_connect", "pre_deploy", "pre_drain", "post_server", "post_deploy", "on_failure")
+        hooks = "\n[hooks]\n" + "".join(f'{name} = {{ run = ["./hook"] }}\n' for name in names)
+        once = lambda word: f'\n[[run_once]]\nname = "migrate"\nservice = "orchestrator"\nrun = ["{word}"]\n'
+        tag = "v2" if self.world.containers("web-1")["api"][2] == self.v1[:12] else "v1"
+        before = {server: self.world.containers(server) for server in SERVERS}
+        mark = self.world.load.mark()
+        # In a new container there is no such mark to remove: it ends with 1.
+        self.world.configure(change=lambda text: text + once("--well") + hooks)
+        end = self.world.run("deploy", tag=tag)
+        self.ended(end, 5, "failed")
+        self.assertIn("run_once `migrate` ended with exit code 1", end.message)
+        self.assertEqual({server: self.world.containers(server) for server in SERVERS}, before)
+        self.assertEqual([line[0] for line in self.told()], ["pre_connect", "pre_deploy", "on_failure"])
+        self.unlocked()
+        self.world.configure(change=lambda text: text + once("--sick") + hooks)
+        end = self.world.run("deploy", tag=tag)
+        self.ended(end, 0, "deployed")
+        ran = lambda end: [e["server"] for e in end.events if e.get("step") == "run_once" and e["state"] == "proved"]
+        self.assertEqual(ran(end), ["web-1"])
+        each = [(hook, server) for server in SERVERS for hook in ("pre_drain", "post_server")]
+        self.assertEqual([line[:2] for line in self.told()], [("pre_connect", ""), ("pre_deploy", ""), *each, ("post_deploy", "")])
+        self.runs(end.summary["release"])
+        self.assertEqual(self.world.on("web-1", "docker", "ps", "-aq", "--filter", "name=mythex-once"), "")
+        back = self.world.run("rollback", "--skip-hooks")
+        self.ended(back, 0, "deployed")
+        again = self.world.run("deploy", "--skip-hooks", tag=tag)
+        self.ended(again, 0, "deployed")
+        self.assertEqual((ran(back), ran(again), self.told()), ([], [], []))
+        self.nothing_lost(mark)
+        self.unlocked()
 
 
 def main(cases=Cases):

@@ -474,3 +474,24 @@ async fn a_lost_request_stops_the_deploy_before_the_next_server_unless_it_is_tol
         assert_eq!(world.state("web-3"), last, "{on_loss}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_next_batch_waits_for_the_pause() {
+    use handover::event::{Event, StepState};
+    let between = |pause: &str| {
+        let text = EXAMPLE.replace("pause       = \"0s\"", &format!("pause       = \"{pause}\""));
+        async move {
+            let world = World::new(fleet(&text), 2, |_| {}).await;
+            assert_eq!(exit(&world.deploy().await), Exit::Done);
+            let lines = world.events.lock().expect("events");
+            let at = |wanted: &dyn Fn(&Event) -> bool| lines.iter().find(|line| wanted(&line.event)).expect("it").at;
+            let done = at(&|event| matches!(event, Event::ServerDone { server, .. } if server.as_str() == "web-1"));
+            let began = at(
+                &|event| matches!(event, Event::Step { server, state: StepState::Began, .. } if server.as_str() == "web-2"),
+            );
+            began - done
+        }
+    };
+    let (none, some) = (between("0s").await, between("90s").await);
+    assert!(none < 1.0 && (89.9..91.0).contains(&some), "{none} and {some}");
+}

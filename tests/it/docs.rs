@@ -105,6 +105,10 @@ fn every_link_in_the_documents_leads_somewhere() {
         "docs/kubernetes.md",
         "docs/tenants.md",
         "docs/sleep-story.md",
+        "docs/hooks.md",
+        "docs/init.md",
+        "docs/peers.md",
+        "docs/report.md",
     ] {
         let folder = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
         for link in read(name).split("](").skip(1).filter_map(|rest| rest.split(')').next().map(ToOwned::to_owned)) {
@@ -135,7 +139,7 @@ fn every_exit_code_stands_in_the_documentation_with_a_way_to_get_it() {
     }
 }
 
-/// With it a server's steps are all that there are.
+/// With them, and beside a server that holds, a server's steps are all that there are.
 const SLEEPS: &str = r#"
 [gateway]
 listen = "127.0.0.1:8000"
@@ -145,17 +149,24 @@ metrics = "127.0.0.1:9180"
 name = "cms.example.org"
 backend = "http://127.0.0.1:9000"
 sleep = { services = ["publish-worker"], after = "30m" }
+
+[hooks]
+pre_drain = { run = ["a"] }
+post_server = { run = ["b"] }
 "#;
 
 #[test]
 fn the_steps_in_the_documentation_are_those_of_a_plan_in_their_order() {
     let page = read("docs/steps.md");
     let words: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
-    let fleet = crate::world::fleet(&(read("deploy.toml") + SLEEPS));
-    let options = handover::fleet::plan::Options { offline: true, ..Default::default() };
-    let snapshot = handover::fleet::plan::offline_snapshot(&fleet);
-    let plan = handover::fleet::plan::plan(&fleet, &snapshot, None, &options).expect("the example is planned");
-    let steps: Vec<&str> = plan.batches[0][0].steps.iter().map(|step| step.step.word()).collect();
+    let steps = [read("deploy.toml") + SLEEPS, read("examples/one-server/deploy.toml")].map(|text| {
+        let fleet = crate::world::fleet(&text);
+        let options = handover::fleet::plan::Options { offline: true, ..Default::default() };
+        let snapshot = handover::fleet::plan::offline_snapshot(&fleet);
+        let plan = handover::fleet::plan::plan(&fleet, &snapshot, None, &options).expect("the example is planned");
+        plan.batches[0][0].steps.iter().map(|step| step.step).collect::<BTreeSet<_>>()
+    });
+    let steps: Vec<&str> = (&steps[0] | &steps[1]).iter().map(|step| step.word()).collect();
     assert_eq!(
         words.iter().filter(|word| **word != "step" && !word.starts_with("---")).copied().collect::<Vec<_>>(),
         steps
@@ -213,4 +224,29 @@ fn every_report_about_idleness_and_wakes_has_a_test_that_is_there() {
         }
     }
     assert_eq!(numbers, [37, 38, 39, 40, 41, 42, 43, 44, 46, 47, 48, 51, 52, 54, 55, 57, 58, 59]);
+}
+
+#[test]
+fn whatever_is_said_to_be_so_beside_other_tools_has_a_test_that_is_there() {
+    let page = read("docs/peers.md");
+    let all = every_test();
+    let mut numbers = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let Ok(number) = cells[1].parse::<u32>() else { continue };
+        numbers.push(number);
+        let tests: Vec<&str> = cells[4].split('`').skip(1).step_by(2).collect();
+        match cells[3] {
+            "yes" | "partly" => {
+                assert!(!tests.is_empty(), "nothing shows that {row}");
+                for test in tests {
+                    let there = all.contains(&format!("fn {test}(")) || all.contains(&format!("def {test}("));
+                    assert!(there, "{test} stands in docs/peers.md and is not there");
+                }
+            }
+            "no" => assert!(!cells[4].is_empty(), "what is there instead of {row}"),
+            other => panic!("{other} in {row}"),
+        }
+    }
+    assert_eq!(numbers, (1..=64).collect::<Vec<_>>());
 }

@@ -336,6 +336,7 @@ async fn deployed(
     let ports = handover::rollout::Ports {
         servers: lab.servers(),
         balancer: Arc::new(handover::adapters::alb::Alb::lab(&lab.endpoint())),
+        here: Arc::new(handover::rollout::NotRun),
     };
     let run =
         handover::server::wire::Run { id: "1".into(), who: "somebody@test".into(), what: "handover deploy".into() };

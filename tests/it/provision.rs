@@ -284,8 +284,10 @@ impl Server for Door {
                 watchdog: None,
                 installed: None,
                 asleep: BTreeMap::new(),
+                once: Vec::new(),
                 drift: Vec::new(),
                 nodes: None,
+                held: None,
             })),
             Request::LockDeploy if state == Some("deploy") => Reply::Held(holder("handover deploy")),
             _ => Reply::Locked,
@@ -303,6 +305,7 @@ async fn one_lock_is_enough_and_a_deploy_that_is_known_is_not_disturbed() {
             .map(|(at, door)| (ServerName::new(format!("web-{}", at + 1)), Arc::new(Door(door))))
             .collect::<BTreeMap<_, _>>(),
         balancer: Arc::new(Pretended::new(Vec::new(), &[])),
+        here: Arc::new(handover::rollout::NotRun),
     };
     let all = reserve(&ports([Ok(None); 3]), &clock).await.expect("ours");
     assert_eq!((all.held.len(), all.unasked.len()), (3, 0));

@@ -37,6 +37,15 @@ fn every_promise_is_kept_on_the_example() {
 }
 
 #[test]
+fn every_promise_is_kept_with_steps_that_are_run_once_and_hooks() {
+    let text = format!(
+        "{EXAMPLE}\n[[run_once]]\nname = \"migrate\"\nservice = \"api\"\nrun = [\"migrate\"]\n\
+         [hooks]\npre_deploy = {{ run = [\"a\"] }}\npre_drain = {{ run = [\"b\"] }}\npost_server = {{ run = [\"c\"] }}\n"
+    );
+    keeps_every_promise(&fleet(&text), 60);
+}
+
+#[test]
 fn every_promise_is_kept_whatever_a_failure_means() {
     keeps_every_promise(&changed(&[("= \"rollback\"", "= \"rollback-all\"")]), 20);
     keeps_every_promise(&changed(&[("= \"rollback\"", "= \"halt\"")]), 20);

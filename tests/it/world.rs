@@ -7,14 +7,17 @@ use handover::config;
 use handover::diag::Exit;
 use handover::event::{Line, Sink};
 use handover::fleet::health::Check;
+use handover::fleet::held::HeldSeen;
 use handover::fleet::model::*;
 use handover::fleet::plan::Options;
 use handover::fleet::provision::Change;
 use handover::fleet::release::{Manifest, ServicePin};
 use handover::fleet::verify::Evidence;
 use handover::lab::balancer::model::{GroupSpec, Matcher, Merge, Model, ModelSpec, Pick};
-use handover::rollout::port::{Balancer, BalancerError, Server as ServerPort, ServerError};
-use handover::rollout::{Deployed, Files, Order, Outside, Ports, Source, Tell, deploy};
+use handover::rollout::port::{Balancer, BalancerError, Here, Server as ServerPort, ServerError};
+use handover::rollout::{
+    Deployed, Files, HookCommand, HookFailed, Order, Outside, Ports, Running, Source, Tell, deploy,
+};
 use handover::server::wire::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -64,6 +67,12 @@ pub enum Lie {
     SecondGroupDead,
     /// What slept does not stop again.
     StaysAwake,
+    /// One request behind the gateway never ends.
+    NeverQuiet,
+    /// The gateway of the new release does not take the listeners over.
+    HandOverFails,
+    /// Nor does that of the old one.
+    HandBackFails,
 }
 
 #[derive(Debug)]
@@ -81,12 +90,19 @@ struct Sim {
     lies: BTreeSet<Lie>,
     /// This service sleeps here, and whether it runs all the same.
     asleep: Option<ServiceName>,
+    /// What was run once here.
+    once: Vec<OnceRecord>,
     roused: bool,
     restarts: u32,
     requests: Vec<String>,
     count: u64,
     work: Arc<tokio::sync::Mutex<()>>,
     unlocks: u32,
+    /// What a gateway that holds runs, and since when it does.
+    gateway: Option<ReleaseId>,
+    held_since: Option<Stamp>,
+    /// The longest hold so far.
+    longest_hold: Duration,
 }
 
 /// What a server is like, for assertions.
@@ -133,6 +149,10 @@ pub struct Inner {
     releases: BTreeMap<ReleaseId, Manifest>,
     new: ReleaseId,
     grace_before_leaving: Duration,
+    /// Every order to run something once: where, what, and whether a server was out then.
+    pub once: Vec<(ServerName, String, bool)>,
+    /// The next one of that name ends so.
+    pub once_ends: BTreeMap<String, Result<Option<i32>, ServerError>>,
 }
 
 /// The pretended fleet.
@@ -141,6 +161,8 @@ pub struct World {
     pub inner: Arc<Mutex<Inner>>,
     pub clock: Clock,
     pub events: Arc<Mutex<Vec<Line>>>,
+    /// The team's own commands that were run, and which of them fail.
+    pub hooks: Arc<Mutex<Hooked>>,
     /// What a prober says was lost.
     pub lost: Arc<watch::Sender<u64>>,
 }
@@ -153,6 +175,20 @@ impl Sink for World {
 
 pub fn fleet(text: &str) -> Fleet {
     config::from_sources(&config::Source::new("deploy.toml", text), None).unwrap_or_else(|p| panic!("{p}")).fleet
+}
+
+/// What a gateway that fits says before a deploy.
+fn fits(fleet: &Fleet) -> HeldSeen {
+    HeldSeen {
+        holding: false,
+        forwarded: 1,
+        tunnels: 0,
+        waiting: 0,
+        process: "1".to_owned(),
+        hold: Duration::from_secs(120),
+        file: fleet.drain.by.file().map(ToOwned::to_owned),
+        hands_over: true,
+    }
 }
 
 fn manifest(fleet: &Fleet, id: &str) -> Manifest {
@@ -216,11 +252,14 @@ impl World {
             releases,
             new: ReleaseId::new(NEW),
             grace_before_leaving: Duration::from_secs(60),
+            once: Vec::new(),
+            once_ends: BTreeMap::new(),
         };
         let world = Self {
             inner: Arc::new(Mutex::new(inner)),
             clock,
             events: Arc::default(),
+            hooks: Arc::default(),
             lost: Arc::new(watch::channel(0).0),
         };
         let ticking = world.clone();
@@ -354,7 +393,7 @@ impl World {
             .iter()
             .map(|s| (s.name.clone(), Arc::new(SimPort { world: self.clone(), name: s.name.clone() })))
             .collect();
-        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())) }
+        Ports { servers, balancer: Arc::new(BalancerPort(self.clone())), here: Arc::new(HookPort(self.clone())) }
     }
 
     /// The steps that failed, as `server step course`.
@@ -375,8 +414,69 @@ impl World {
             .collect()
     }
 
+    /// Which release its gateway runs.
+    pub fn gateway(&self, server: &str) -> Option<ReleaseId> {
+        self.with(|inner| inner.sims[&server.into()].gateway.clone())
+    }
+
+    /// For how long it held everything, at the longest.
+    pub fn longest_hold(&self, server: &str) -> Duration {
+        self.with(|inner| inner.sims[&server.into()].longest_hold)
+    }
+
     pub fn requests(&self, server: &str) -> Vec<String> {
         self.with(|inner| inner.sims[&server.into()].requests.clone())
+    }
+}
+
+/// The commands that were run.
+#[derive(Debug, Default)]
+pub struct Hooked {
+    /// Each, and whether the deploy lock was ours on every server meanwhile.
+    pub run: Vec<(HookCommand, bool)>,
+    /// These fail: by moment and server.
+    pub fail: Vec<(Hook, Option<ServerName>)>,
+    /// These never end.
+    pub hang: Vec<Hook>,
+}
+
+impl Hooked {
+    /// Every command as `moment` or `moment server`.
+    pub fn names(&self) -> Vec<String> {
+        let name = |command: &HookCommand| match &command.server {
+            Some(server) => format!("{} {server}", command.hook),
+            None => command.hook.to_string(),
+        };
+        self.run.iter().map(|(command, _)| name(command)).collect()
+    }
+
+    /// What the last command was told under a name.
+    pub fn told(&self, name: &str) -> &str {
+        self.run.last().and_then(|(command, _)| command.env.get(name)).map_or("", String::as_str)
+    }
+}
+
+struct HookPort(World);
+
+impl std::fmt::Debug for HookPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookPort")
+    }
+}
+
+impl Here for HookPort {
+    fn run(&self, command: HookCommand, said: tokio::sync::mpsc::UnboundedSender<String>) -> Running<'_> {
+        let locked = self.0.with(|inner| inner.sims.values().all(|sim| sim.deploy_locked));
+        let mut hooked = self.0.hooks.lock().expect("hooks");
+        let fails = hooked.fail.contains(&(command.hook, command.server.clone()));
+        let hangs = hooked.hang.contains(&command.hook);
+        hooked.run.push((command, locked));
+        Box::pin(async move {
+            self.0.clock.sleep(Duration::from_secs(if hangs { 100_000 } else { 2 })).await;
+            drop(said.send("a line".into()));
+            let failed = || HookFailed { message: "`it` ended with exit code 1".into(), output: vec!["no".into()] };
+            if fails { Err(failed()) } else { Ok(()) }
+        })
     }
 }
 
@@ -427,12 +527,16 @@ impl Sim {
             deploy_locked: false,
             lies: BTreeSet::new(),
             asleep: None,
+            once: Vec::new(),
             roused: false,
             restarts: 0,
             requests: Vec::new(),
             count: 0,
             work: Arc::default(),
             unlocks: 0,
+            gateway: Some(ReleaseId::new(OLD)),
+            held_since: None,
+            longest_hold: Duration::ZERO,
         }
     }
 
@@ -454,8 +558,22 @@ impl Sim {
         self.up && self.running.is_some() && !dead
     }
 
+    /// What was let through before ends within three seconds.
+    fn is_quiet(&self, now: Stamp) -> bool {
+        self.held_since.is_some_and(|since| now.since(since) >= Duration::from_secs(3)) && !self.lies(Lie::NeverQuiet)
+    }
+
     fn sleeps(&self, service: &ServiceName) -> bool {
         !self.roused && self.asleep.as_ref() == Some(service)
+    }
+
+    fn container_of(&self, service: &ServiceName, gateway: Option<&ServiceName>) -> Container {
+        let mut container = self.container(service);
+        if let (true, Some(release)) = (gateway == Some(service), &self.gateway) {
+            container.image_id = format!("image of {release}");
+            container.state = ContainerState::Running;
+        }
+        container
     }
 
     fn container(&self, service: &ServiceName) -> Container {
@@ -496,12 +614,15 @@ impl Inner {
             (sim.up, sim.running) = (false, None);
         }
         self.dead_man(now);
+        let holds = self.fleet.drain.by.hold().is_some();
         for order in self.model.due(now) {
             let second = self.fleet.balancer.groups.get(1).is_some_and(|group| group.name == order.group);
             let check = match self.sim_of(&order.place.0) {
                 Some(sim) if second && sim.lies(Lie::SecondGroupDead) && !sim.is_new() => {
                     Check::Fail(TargetReason::FailedHealthChecks)
                 }
+                // Whoever holds answers for himself.
+                Some(sim) if holds && sim.gateway.is_some() => Check::Pass,
                 Some(sim) if !sim.answers() => Check::Fail(TargetReason::FailedHealthChecks),
                 Some(sim) if (sim.drained || sim.term_until.is_some()) && !sim.lies(Lie::HalfFlips) => {
                     Check::Fail(TargetReason::ResponseCodeMismatch)
@@ -518,7 +639,7 @@ impl Inner {
                     Pick::Target { place, .. } => {
                         self.sims.values_mut().find(|s| is_of(&self.fleet, &s.name, &place.0)).is_some_and(|sim| {
                             sim.count += 1;
-                            sim.answers()
+                            sim.answers() || (holds && sim.held_since.is_some())
                         })
                     }
                     Pick::None => false,
@@ -566,7 +687,11 @@ impl Inner {
     }
 
     fn about_to_stop(&mut self, name: &ServerName, now: Stamp) {
-        if self.may_be_picked(name, now) && self.sims[name].answers() {
+        if self.fleet.drain.by.hold().is_some() {
+            if !self.sims[name].is_quiet(now) {
+                self.violations.push(format!("{name} was stopped while a request was under way behind its gateway"));
+            }
+        } else if self.may_be_picked(name, now) && self.sims[name].answers() {
             self.violations.push(format!("{name} was stopped while a node could still pick it"));
         }
     }
@@ -602,7 +727,7 @@ impl Inner {
         let on_disk =
             |id: &ReleaseId| ReleaseOnDisk { manifest: self.releases[id].clone(), image_ids: self.image_ids(id) };
         let containers = if sim.running.is_some() {
-            self.fleet.services.iter().map(|s| sim.container(&s.name)).collect()
+            self.fleet.services.iter().map(|s| sim.container_of(&s.name, self.fleet.drain.by.hands_over())).collect()
         } else {
             Vec::new()
         };
@@ -624,8 +749,10 @@ impl Inner {
             watchdog: None,
             installed: None,
             asleep: sim.asleep.iter().map(|name| (name.clone(), "nobody needed it".to_owned())).collect(),
+            once: sim.once.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: self.fleet.drain.by.hold().map(|_| Known::Known(fits(&self.fleet))),
         }
     }
 
@@ -689,12 +816,18 @@ impl SimPort {
                 let slow = self.world.with(|inner| inner.sims[&self.name].lies(Lie::StopsSlowly));
                 self.stop(Duration::from_secs(if slow { 100 } else { 2 })).await
             }
+            Request::Once { release, once } => {
+                self.world.with(|inner| inner.begins_once(&self.name, &release, &once));
+                self.world.clock.sleep(Duration::from_secs(30)).await;
+                self.world.with(|inner| inner.ran_once(&self.name, release, &once))
+            }
             request => {
                 self.world.clock.sleep(wait).await;
                 if matches!(request, Request::Lock { .. }) {
                     self.wait_for_the_lock().await;
                 }
-                self.world.with(|inner| inner.answer(&self.name, request))
+                let now = self.world.clock.now();
+                self.world.with(|inner| inner.answer(&self.name, request, now))
             }
         };
         if self.world.with(cut) { Err(ServerError::Lost("the line is cut".into())) } else { reply }
@@ -757,7 +890,26 @@ impl SimPort {
 }
 
 impl Inner {
-    fn answer(&mut self, name: &ServerName, request: Request) -> Result<Reply, ServerError> {
+    fn begins_once(&mut self, name: &ServerName, release: &ReleaseId, once: &Once) {
+        let out = self.sims.values().any(|sim| sim.drained || sim.is_new());
+        self.once.push((name.clone(), once.name.clone(), out));
+        self.note(name, release, once, OnceState::Began);
+    }
+
+    fn ran_once(&mut self, name: &ServerName, release: ReleaseId, once: &Once) -> Result<Reply, ServerError> {
+        let code = self.once_ends.remove(&once.name).unwrap_or(Ok(Some(0)))?;
+        let state = if code == Some(0) { OnceState::Done } else { OnceState::Failed };
+        self.note(name, &release, once, state);
+        let output = vec!["relation \"users\" already exists".to_owned()];
+        Ok(Reply::Once(OnceEnd { code, output, took: Duration::from_secs(30) }))
+    }
+
+    fn note(&mut self, name: &ServerName, release: &ReleaseId, once: &Once, state: OnceState) {
+        let record = OnceRecord { release: release.clone(), name: once.name.clone(), state, at: 0 };
+        note_once(&mut self.sims.get_mut(name).expect("server").once, record);
+    }
+
+    fn answer(&mut self, name: &ServerName, request: Request, now: Stamp) -> Result<Reply, ServerError> {
         let word = format!("{request:?}").split([' ', '{', '(']).next().unwrap_or_default().to_lowercase();
         let image_ids = |inner: &Self, id: &ReleaseId| inner.image_ids(id);
         let facts = self.facts(name);
@@ -769,6 +921,8 @@ impl Inner {
         };
         let groups: Vec<GroupName> = self.fleet.server(name).expect("server").targets.keys().cloned().collect();
         let services = self.fleet.services.clone();
+        let gateway = self.fleet.drain.by.hands_over().cloned();
+        let file = self.fleet.drain.by.file().map(ToOwned::to_owned);
         let listed = self.releases.keys().map(|id| self.listed(id)).collect();
         let survives = self.fleet.drain.by.facts().survives_restart || self.fleet.drain.by == DrainBy::Sigterm;
         let refused = self.trouble.refuses.iter().any(|(server, refused)| server == name && *refused == word);
@@ -807,6 +961,10 @@ impl Inner {
             Request::Releases => Reply::Releases(listed),
             Request::Flip { drained } => {
                 sim.drained = drained || (sim.lies(Lie::StaysDrained) && sim.is_new());
+                if let Some(since) = sim.held_since.filter(|_| !sim.drained) {
+                    sim.longest_hold = sim.longest_hold.max(now.since(since));
+                }
+                sim.held_since = sim.drained.then(|| sim.held_since.unwrap_or(now));
                 Reply::Done
             }
             Request::Look => {
@@ -823,7 +981,26 @@ impl Inner {
                     real: vec![real; 4],
                 })
             }
-            Request::Nodes => Reply::Nodes(handover::fleet::model::Known::Unknown("nobody counts here".into())),
+            Request::Held => Reply::Holding(Known::Known(HeldSeen {
+                holding: sim.held_since.is_some(),
+                forwarded: u64::from(!sim.is_quiet(now)),
+                tunnels: 0,
+                waiting: 0,
+                process: sim.gateway.as_ref().map(ToString::to_string).unwrap_or_default(),
+                hold: Duration::from_secs(120),
+                file,
+                hands_over: true,
+            })),
+            Request::HandOver { release } => {
+                let back = release.as_str() == OLD;
+                if sim.lies(if back { Lie::HandBackFails } else { Lie::HandOverFails }) {
+                    let message = "it did not take the listeners over";
+                    return Err(ServerError::Failed(Failure::new(FailureKind::Command, message)));
+                }
+                sim.gateway = Some(release);
+                Reply::Started(services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect())
+            }
+            Request::Nodes => Reply::Nodes(Known::Unknown("nobody counts here".into())),
             Request::Count => {
                 if !sim.lies(Lie::NeverSilent) && sim.drained {
                     Reply::Count(Some(7))
@@ -839,7 +1016,7 @@ impl Inner {
                 sim.up = !(back && sim.lies(Lie::RollbackFails));
                 // A state that lives in the process dies with it.
                 sim.drained &= survives;
-                Reply::Started(services.iter().map(|s| sim.container(&s.name)).collect())
+                Reply::Started(services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect())
             }
             Request::Verify { release } => {
                 if sim.lies(Lie::RestartLoop) && sim.is_new() {
@@ -860,7 +1037,7 @@ impl Inner {
                     Verify::Heartbeat { .. } => Evidence::Touched { age: Duration::ZERO, after_start: true },
                 };
                 Reply::Verified(Box::new(Verified {
-                    containers: services.iter().map(|s| sim.container(&s.name)).collect(),
+                    containers: services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect(),
                     image_ids: ids,
                     services: services.iter().map(|s| (s.name.clone(), evidence(s))).collect(),
                     logs: BTreeMap::new(),
@@ -896,6 +1073,7 @@ impl Inner {
             | Request::Freeze { .. }
             | Request::Unfreeze
             | Request::Stop
+            | Request::Once { .. }
             | Request::Journal { .. }
             | Request::Journals { .. }
             | Request::Install

@@ -11,7 +11,7 @@ mod words;
 
 pub use tunnel::Tunnel;
 
-use crate::fleet::model::{Fleet, HostKeys, ServerName};
+use crate::fleet::model::{Fleet, Hooks, HostKeys, ServerName};
 use crate::rollout::port::{Server, ServerError};
 use crate::server::wire::{Context, FORMAT, Reply, Request, Run};
 use link::Link;
@@ -84,7 +84,8 @@ pub fn servers(fleet: &Fleet, run: &Run, options: Options) -> BTreeMap<ServerNam
         binary: OnceCell::new(),
     });
     let one = |server: &crate::fleet::model::Server| {
-        let fleet = Fleet { servers: vec![server.clone()], ..fleet.clone() };
+        // The team's own commands are nobody's business there.
+        let fleet = Fleet { servers: vec![server.clone()], hooks: Hooks::default(), ..fleet.clone() };
         let context = Context { format: FORMAT, run: run.clone(), server: server.name.clone(), fleet };
         let over_ssh = SshServer { far: Arc::new(Far::new(server.ssh.clone(), context, Arc::clone(&shared))) };
         (server.name.clone(), Arc::new(over_ssh))

@@ -10,6 +10,7 @@ mod files;
 mod lint;
 mod mounts;
 mod numbers;
+mod offer;
 mod vars;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use files::ComposeFiles;
 pub use lint::{LINTS, Lint, LintFinding, lint_page};
 pub use mounts::compose_text_problems;
 pub use numbers::{AS_READ, ComposeAnswer, ComposeNumbers, ServiceNumbers, WHOLE};
+pub use offer::{ComposeOffer, HealthTest, ServiceOffer};
 
 use crate::config::{Loaded, Source};
 

@@ -28,6 +28,7 @@ pub(super) const GATEWAY_ROWS: &[Key] = &[
     key("gateway", "send_timeout", SOME_TIME, Default("\"60s\""), "\"60s\"", "How long a client may take nothing of its answer."),
     key("gateway", "head_bytes", count(1024, 1_048_576, "bytes"), Default("32768"), "32768", "How long a request's head may be, in bytes."),
     key("gateway", "drain_file", FILE, Optional, "\"/run/mythex/drain\"", "While this file is there, every health check is answered 503 and everything else goes on: `drain.file` of deploy.toml."),
+    key("gateway", "hold_file", FILE, Optional, "\"/run/mythex/hold\"", "While this file is there, every request is held, whatever its backend says: `drain.file` of deploy.toml with `by = \"hold\"` ([nodes.md](nodes.md#a-fleet-of-one))."),
     key("gateway", "control", FILE, Optional, "\"/run/handover/gateway.sock\"", "The socket at which `handover gateway --take-over` asks for the listeners; made by the gateway, for its own user only."),
     key("gateway", "shutdown", ANY_TIME, Default("\"60s\""), "\"60s\"", "How long a stop (SIGTERM, SIGINT) waits for what runs and what is held."),
     key("gateway", "finish", ANY_TIME, Default("\"1h\""), "\"1h\"", "How long a process that handed its listeners over waits for what runs, what is held and its clients' open connections."),

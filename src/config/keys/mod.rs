@@ -5,11 +5,13 @@
 mod fleet_rows;
 mod form;
 mod gateway_rows;
+mod hook_rows;
 mod rows;
 mod tenant_rows;
 
 pub(super) use form::{Form, port_of, split_target};
 use gateway_rows::GATEWAY_ROWS;
+use hook_rows::HOOK_ROWS;
 use rows::{FLEET_ROWS, ROWS};
 use tenant_rows::TENANT_ROWS;
 
@@ -134,7 +136,7 @@ pub(super) fn quoted(words: &[&str]) -> String {
 
 /// Every key of deploy.toml, tables in the order in which the reference shows them.
 pub(super) fn all() -> impl Iterator<Item = &'static Key> {
-    ROWS.iter().chain(FLEET_ROWS).chain(GATEWAY_ROWS)
+    ROWS.iter().chain(FLEET_ROWS).chain(HOOK_ROWS).chain(GATEWAY_ROWS)
 }
 
 /// Every key of the tenants' files.

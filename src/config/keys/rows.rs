@@ -36,6 +36,7 @@ use Need::{Computed, Default, Optional, Required};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Key] = &[
     key("", "app", Kind::Text(Form::Project), Required, "\"mythex\"", "The app, and always the Compose project's name too."),
+    key("", "confirm", Kind::Bool, Default("false"), "true", "Whether whoever changes something must name the destination (the app, where `-d` names none): on a terminal when asked, elsewhere by `--confirm NAME`. `--yes` is no answer to it."),
     key("", "release", Kind::Table("release"), Optional, "{ compose = \"compose.yaml\" }", "What is published, and where it lies on every server."),
     key("", "ssh", Kind::Table("ssh"), Optional, "{ host_keys = \"strict\" }", "How servers are reached."),
     key("", "rolling", Kind::Table("rolling"), Optional, "{ batch = 1 }", "How a deploy goes through the fleet."),
@@ -46,6 +47,8 @@ pub(super) const ROWS: &[Key] = &[
     key("", "server", Kind::Tables("server"), Required, "[{ name = \"web-1\" }]", "The servers, in the order in which they are deployed to."),
     key("", "watchdog", Kind::Table("watchdog"), Optional, "{ strikes = 4 }", "The watchdog's numbers."),
     key("", "measure", Kind::Table("measure"), Optional, "{ url = \"https://api.mythex.example/version\" }", "What is asked through the balancer during a deploy; without it losses are not measured."),
+    key("", "hooks", Kind::Table("hooks"), Optional, "{ pre_deploy = { run = [\"scripts/wait-for-green\"] } }", "Commands of your own that are run where the deploy is run from ([hooks.md](hooks.md))."),
+    key("", "run_once", Kind::Tables("run_once"), Optional, "[{ name = \"migrate\", service = \"api\", run = [\"./manage.py\", \"migrate\"] }]", "What is run once for a release on one server, in this order, before any server leaves rotation ([hooks.md](hooks.md#run-once))."),
     key("", "gateway", Kind::Table("gateway"), Optional, "{ listen = \"0.0.0.0:8000\", host = [{ name = \"cms.example.org\", backend = \"http://127.0.0.1:9000\" }] }", "What `handover gateway` reads; it may stand in a file of its own, which has nothing but this table."),
 
     key("release", "compose", Kind::Text(Form::Beside), Default("\"compose.yaml\""), "\"compose.yaml\"", "The one definition of the services."),

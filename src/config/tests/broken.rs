@@ -74,7 +74,8 @@ const CHANGES: &[(&str, &str, &[&str])] = &[
         "89:1: a server has no targets with `balancer.kind = \"none\"`",
     ]),
     ("by     = \"file\"", "by     = \"hold\"", &[
-        "44:10: `drain.by = \"hold\"` is not built yet",
+        "46:1: `drain.real` has no effect with `by = \"hold\"`",
+        "56:21: `service.verify` asks the port at which the gateway holds every request meanwhile",
     ]),
     ("by     = \"file\"", "by     = \"file\"\nnodes = { from = [\"10.0.0.0/16\"] }", &[
         "45:1: `drain.nodes` has no effect with `by = \"file\"`",

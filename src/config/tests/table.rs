@@ -103,6 +103,21 @@ path = \"/health\"
 path = \"/p\"
 ";
 
+/// Every hook, as short as it may be.
+const HOOKS: &str = "\
+[hooks]
+pre_connect = { run = [\"a\"] }
+pre_deploy = { run = [\"a\"] }
+pre_drain = { run = [\"a\"] }
+post_server = { run = [\"a\"] }
+post_deploy = { run = [\"a\"] }
+on_failure = { run = [\"a\"] }
+[[run_once]]
+name = \"m\"
+service = \"w\"
+run = [\"a\"]
+";
+
 #[test]
 fn leaving_a_key_out_is_the_same_as_writing_its_default() {
     let measured = format!("{SHORT}[measure]\nurl = \"http://a\"\n");
@@ -111,6 +126,7 @@ fn leaving_a_key_out_is_the_same_as_writing_its_default() {
     let called = "by = \"http\"\nhttp = { drain = \"http://localhost/d\", undrain = \"http://localhost/u\" }";
     let called = EXAMPLE.replace("by     = \"file\"", called).replace("file   = \"/run", "# \"/run");
     let fronted = format!("{measured}{GATEWAY}");
+    let hooked = format!("{measured}{HOOKS}");
     let mut defaults = 0;
     for key in keys::all() {
         let Need::Default(value) = key.need else { continue };
@@ -118,6 +134,7 @@ fn leaving_a_key_out_is_the_same_as_writing_its_default() {
             "balancer.group" | "service.verify" => &bare,
             "drain.http" => &called,
             table if table.starts_with("gateway") => &fronted,
+            table if table.starts_with("hooks") || table == "run_once" => &hooked,
             _ => &measured,
         };
         assert_eq!(fleet(&with(text, key, value)), fleet(text), "{}", key.path());

@@ -3,22 +3,26 @@
 use super::services::health_hit;
 use super::{Facts, idle, names, stranger};
 use crate::config::problem::Problem;
+use crate::config::url::Url;
 use crate::config::view::View;
 
 /// What belongs to which way.
-const WAYS: [(&str, &[&str]); 5] = [
-    ("file", &["file", "gateway"]),
+const WAYS: [(&str, &[&str]); 8] = [
+    ("file", &["file", "gateway", "hold"]),
     ("http", &["http"]),
     ("exec", &["exec"]),
     ("signal", &["signal"]),
     ("nodes", &["gateway"]),
+    ("hold", &["hold"]),
+    ("real", &["file", "http", "exec", "signal", "sigterm", "gateway", "deregister"]),
+    ("counter", &["file", "http", "exec", "signal", "sigterm", "gateway", "deregister"]),
 ];
 
 pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
     if !facts.drain.bad("by") {
         way(facts, problems);
     }
-    for name in ["exec", "signal"] {
+    for name in ["exec", "signal", "hold"] {
         if let Some(said) = facts.drain.sub(name).said("service")
             && !names(&facts.services).contains(&said.text)
         {
@@ -28,6 +32,9 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
     both_alike(facts, problems);
     if facts.drain.said("by").is_some_and(|by| by.text == "gateway") {
         told_apart(facts, problems);
+    }
+    if facts.drain.said("by").is_some_and(|by| by.text == "hold") {
+        verified_behind(facts, problems);
     }
     let flips = facts.flips();
     if let (true, Some(real)) = (flips, facts.drain.said("real"))
@@ -67,7 +74,8 @@ fn way(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
                         .second(by.place, "the way that is taken"),
                 );
             }
-            None if name == by.text => problems.push(
+            // The gateway's own defaults stand for a hold that says nothing more.
+            None if name == by.text && name != "hold" => problems.push(
                 Problem::new(by.place, format!("`drain.by = \"{name}\"` needs `drain.{name}`"))
                     .label(format!("no `{name}` beside it"))
                     .hint(match crate::config::keys::find("drain", name) {
@@ -128,6 +136,22 @@ fn told_apart(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
             Some(other) => problem.second(other, "asks the same"),
             None => problem,
         });
+    }
+}
+
+/// What is held cannot show that it works: everything but the gateway is verified at a port of its own.
+fn verified_behind(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
+    let gateway = facts.drain.sub("hold").text("service");
+    let ports: Vec<u16> = facts.groups.iter().filter_map(|group| group.number("port")).collect();
+    for service in facts.services.iter().filter(|service| service.text("name") != gateway) {
+        let Some(said) = service.sub("verify").said("http") else { continue };
+        if Url::parse(said.text).is_ok_and(|url| url.on_loopback() && ports.contains(&url.port)) {
+            problems.push(
+                Problem::new(said.place, "`service.verify` asks the port at which the gateway holds every request meanwhile")
+                    .label("waits like everybody else")
+                    .hint("name the service's own port, behind the gateway; where this service is the gateway, say `hold = { service = ... }` in [drain]"),
+            );
+        }
     }
 }
 

@@ -20,6 +20,10 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
     doubles(facts.servers.iter().filter_map(|server| server.said("ssh")), "servers reached by ssh as", problems);
     let mut seen: Vec<Written<'_>> = Vec::new();
     for server in &facts.servers {
+        if let Some(said) = server.said("name").filter(|said| said.text.starts_with("tag:")) {
+            let what = format!("a server cannot be called `{}`", said.text);
+            problems.push(Problem::new(said.place, what).label("`--servers tag:...` means servers with a tag"));
+        }
         target_groups(facts, *server, problems);
         for one in written(*server) {
             strange_id(facts, &one, problems);

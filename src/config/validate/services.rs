@@ -9,6 +9,7 @@ const WAYS: [&str; 4] = ["http", "tcp", "exec", "heartbeat"];
 
 pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
     doubles(facts.services.iter().filter_map(|service| service.said("name")), "services", problems);
+    run_once(facts, problems);
     let known = facts.group_names();
     // With a name that could not be read, what looks unknown may be that one.
     let sure = known.len() == facts.groups.len() && !facts.balancer.bad("group");
@@ -22,6 +23,16 @@ pub(super) fn check(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
             verify(facts, service.sub("verify"), problems);
         }
     }
+}
+
+/// What is run once is run in a container of a service that there is.
+fn run_once(facts: &Facts<'_>, problems: &mut Vec<Problem>) {
+    let all = facts.root.subs("run_once");
+    doubles(all.iter().filter_map(|once| once.said("name")), "`run_once` of one name:", problems);
+    let known = super::names(&facts.services);
+    let sure = known.len() == facts.services.len() && !facts.root.bad("service");
+    let strange = all.iter().filter_map(|once| once.said("service")).filter(|said| sure && !known.contains(&said.text));
+    problems.extend(strange.map(|said| stranger(said, "service", &known)));
 }
 
 fn verify(facts: &Facts<'_>, verify: View<'_>, problems: &mut Vec<Problem>) {

@@ -40,6 +40,8 @@ pub struct GatewaySpec {
     pub head_bytes: usize,
     /// While this file is there, health says 503.
     pub drain_file: Option<String>,
+    /// While this file is there, every request waits.
+    pub hold_file: Option<String>,
     /// The socket at which a successor asks for the listeners.
     pub control: Option<String>,
     /// How long a stop waits for what runs.

@@ -1,6 +1,7 @@
 //! What was observed: values that may also be *unknown*, which is never the same as fine.
 
 use super::{GroupName, HealthSettings, ReleaseId, ServerName, ServiceName, TargetId, Watched, Zone};
+use crate::fleet::held::HeldSeen;
 use crate::fleet::nodes::NodesSeen;
 use crate::fleet::release::Manifest;
 use serde::{Deserialize, Serialize};
@@ -237,12 +238,18 @@ pub struct ServerFacts {
     /// The services that a gateway has put to sleep, each with the reason.
     #[serde(default)]
     pub asleep: BTreeMap<ServiceName, String>,
+    /// What was run once here, by release.
+    #[serde(default)]
+    pub once: Vec<super::OnceRecord>,
     /// What lies on the server and is not what was published or told it, each as a sentence.
     #[serde(default)]
     pub drift: Vec<String>,
     /// Who checks its health, where somebody counts.
     #[serde(default)]
     pub nodes: Option<Known<NodesSeen>>,
+    /// What the gateway says of what it holds, where the way to drain asks it.
+    #[serde(default)]
+    pub held: Option<Known<HeldSeen>>,
 }
 
 impl ServerFacts {

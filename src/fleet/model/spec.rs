@@ -10,6 +10,9 @@ use std::time::Duration;
 pub struct Fleet {
     /// The app, and always the Compose project's name too.
     pub app: String,
+    /// Whether whoever changes this fleet must name it.
+    #[serde(default)]
+    pub confirm: bool,
     /// What is published and where it lies on every server.
     pub release: ReleaseSpec,
     /// How servers are reached.
@@ -30,6 +33,12 @@ pub struct Fleet {
     pub watchdog: Watchdog,
     /// The prober, where one is wanted.
     pub measure: Option<Measure>,
+    /// The team's own commands, run where the deploy is run from.
+    #[serde(default)]
+    pub hooks: super::Hooks,
+    /// What is run once for a release, before its first server.
+    #[serde(default)]
+    pub run_once: Vec<super::Once>,
     /// The gateway, where its tables stand in this file.
     #[serde(default)]
     pub gateway: Option<super::GatewaySpec>,
@@ -376,6 +385,22 @@ pub enum DrainBy {
         /// Where and whom it counts.
         nodes: NodeCount,
     },
+    /// A file that the gateway looks for: while it is there every request waits, and health goes on passing.
+    Hold {
+        /// The file's path on the server.
+        path: String,
+        /// Who holds.
+        hold: HoldBy,
+    },
+}
+
+/// `drain.hold`: the gateway that holds what arrives while the services behind it are changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldBy {
+    /// Where it tells what it holds, on the server.
+    pub told: String,
+    /// Which service of the fleet it is; none: it is no part of a release.
+    pub service: Option<ServiceName>,
 }
 
 /// `drain.nodes`: the gateway's own count of who checks its health.
@@ -403,7 +428,9 @@ impl DrainBy {
     #[must_use]
     pub fn facts(&self) -> DrainFacts {
         match self {
-            Self::File { .. } | Self::Gateway { .. } => DrainFacts { survives_restart: true, undone_on_server: true },
+            Self::File { .. } | Self::Gateway { .. } | Self::Hold { .. } => {
+                DrainFacts { survives_restart: true, undone_on_server: true }
+            }
             Self::Http { .. } | Self::Exec { .. } | Self::Signal { .. } => {
                 DrainFacts { survives_restart: false, undone_on_server: true }
             }
@@ -423,16 +450,32 @@ impl DrainBy {
             Self::Sigterm => "sigterm",
             Self::Deregister => "deregister",
             Self::Gateway { .. } => "gateway",
+            Self::Hold { .. } => "hold",
         }
     }
 
-    /// The file that makes health fail while it is there, where that is the way.
+    /// The file that takes the server out of use while it is there, where that is the way.
     #[must_use]
     pub fn file(&self) -> Option<&str> {
         match self {
-            Self::File { path } | Self::Gateway { path, .. } => Some(path),
+            Self::File { path } | Self::Gateway { path, .. } | Self::Hold { path, .. } => Some(path),
             _ => None,
         }
+    }
+
+    /// Who holds requests meanwhile, where the server does not leave rotation at all.
+    #[must_use]
+    pub fn hold(&self) -> Option<&HoldBy> {
+        match self {
+            Self::Hold { hold, .. } => Some(hold),
+            _ => None,
+        }
+    }
+
+    /// The service that is never stopped with the others, but hands over to its successor.
+    #[must_use]
+    pub fn hands_over(&self) -> Option<&ServiceName> {
+        self.hold()?.service.as_ref()
     }
 
     /// The count of who checks, where there is one.
@@ -518,6 +561,9 @@ pub struct Server {
     pub targets: BTreeMap<GroupName, Vec<TargetSpec>>,
     /// Its availability zone.
     pub zone: Option<Zone>,
+    /// Words of the team's own, to select it by.
+    #[serde(default)]
+    pub tags: Vec<String>,
 }
 
 /// One entry of `server.target`.

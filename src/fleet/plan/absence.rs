@@ -10,11 +10,13 @@ use crate::fleet::model::{
 use crate::fleet::timing;
 
 /// Out: by the same proofs as in a deploy.
-const LEAVES: [Step; 6] = [Step::Guard, Step::Lock, Step::Flip, Step::Out, Step::Settle, Step::Unlock];
+const LEAVES: [Step; 8] =
+    [Step::Guard, Step::Lock, Step::PreDrain, Step::Flip, Step::Out, Step::Settle, Step::Unlock, Step::PostServer];
 /// It is out already, and the record is written anew.
-const STAYS: [Step; 3] = [Step::Lock, Step::Flip, Step::Unlock];
+const STAYS: [Step; 4] = [Step::Lock, Step::Flip, Step::Unlock, Step::PostServer];
 /// Verified first, then in.
-const RETURNS: [Step; 6] = [Step::Lock, Step::Verify, Step::Back, Step::In, Step::SettleIn, Step::Unlock];
+const RETURNS: [Step; 7] =
+    [Step::Lock, Step::Verify, Step::Back, Step::In, Step::SettleIn, Step::Unlock, Step::PostServer];
 
 /// Plans to take a server out of rotation and to leave it so.
 ///
@@ -45,7 +47,7 @@ pub fn drain(
     let (lowest_capacity, capacity_why) = if stays { (Vec::new(), Vec::new()) } else { maker.capacity(&batches) };
     let since = facts.absence.as_ref().map_or(0, |before| before.since);
     let aim = Aim::Drain(Absence { since, ..absence });
-    maker.into_plan(aim, Found { batches, unchanged: Vec::new(), lowest_capacity }, capacity_why)
+    maker.into_plan(aim, Found { once: None, batches, unchanged: Vec::new(), lowest_capacity }, capacity_why)
 }
 
 /// Plans to bring a server back that is out of rotation; an empty plan where it is in.
@@ -68,7 +70,7 @@ pub fn undrain(fleet: &Fleet, snapshot: &Snapshot, name: &ServerName, options: &
         let steps = maker.steps_of(server, &RETURNS);
         batches.push(vec![server_plan(name, facts, starts_as, targets, steps)]);
     }
-    maker.into_plan(Aim::Undrain, Found { batches, unchanged, lowest_capacity: Vec::new() }, Vec::new())
+    maker.into_plan(Aim::Undrain, Found { once: None, batches, unchanged, lowest_capacity: Vec::new() }, Vec::new())
 }
 
 /// The server, and what is known of it.
@@ -140,7 +142,7 @@ impl<'a> Maker<'a> {
 
     fn drains_in_time(&mut self, targets: &[TargetRef]) {
         let drain = &self.fleet.drain;
-        if drain.by == DrainBy::Deregister {
+        if drain.by == DrainBy::Deregister || drain.by.hold().is_some() {
             return;
         }
         for (name, view) in self.views.clone() {

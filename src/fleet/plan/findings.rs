@@ -73,7 +73,9 @@ impl Maker<'_> {
 
     pub(super) fn timing(&mut self, batches: &[Vec<ServerPlan>]) {
         let drain = &self.fleet.drain;
-        if !batches.iter().flatten().any(|s| s.starts_as.needs_drain() && !s.targets.is_empty()) {
+        if drain.by.hold().is_some()
+            || !batches.iter().flatten().any(|s| s.starts_as.needs_drain() && !s.targets.is_empty())
+        {
             return;
         }
         let flips = !matches!(drain.by, DrainBy::Deregister);

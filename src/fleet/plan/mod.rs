@@ -7,7 +7,9 @@ mod batches;
 mod check;
 mod findings;
 mod found;
+mod held;
 mod numbers;
+mod once;
 mod planner;
 pub mod safety;
 mod snapshot;
@@ -17,6 +19,7 @@ mod why_not;
 pub use absence::{drain, undrain};
 pub use check::{Note, check};
 pub use numbers::{GroupNumbers, steps_back};
+pub use once::OncePlan;
 pub use planner::{Options, plan};
 pub use safety::{Capacity, Scope};
 pub use snapshot::{offline_snapshot, releases_in_fleet};
@@ -38,6 +41,9 @@ pub struct Plan {
     pub aim: Aim,
     /// What will run afterwards; not known when planned offline.
     pub release: Option<ReleaseId>,
+    /// What is run once, before the first batch.
+    #[serde(default)]
+    pub once: Option<OncePlan>,
     /// Servers that go together, batch after batch.
     pub batches: Vec<Vec<ServerPlan>>,
     /// Servers on which nothing would change.
@@ -50,6 +56,9 @@ pub struct Plan {
     pub drain: Drain,
     /// How long the server lock is waited for.
     pub lock_wait: Duration,
+    /// How long a request may have to wait at the gateway, where it is held there.
+    #[serde(default)]
+    pub longest_wait: Option<Duration>,
     /// The lowest capacity that each counting scope will see.
     pub lowest_capacity: Vec<Capacity>,
     /// What would not be zero-downtime, and why; empty unless it was allowed.
@@ -193,7 +202,8 @@ impl Plan {
     pub fn expected(&self) -> Duration {
         let batches: Duration =
             self.batches.iter().map(|batch| batch.iter().map(ServerPlan::expected).max().unwrap_or_default()).sum();
-        batches + self.rolling.pause * u32::try_from(self.batches.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        let once: Duration = self.once.iter().map(|once| once.server.expected()).sum();
+        once + batches + self.rolling.pause * u32::try_from(self.batches.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 }
 

@@ -1,7 +1,10 @@
 //! The numbers that a plan is made with: each group's, and from them each step's expected time and deadline.
 
-use super::{PlannedStep, StartsAs, Step};
-use crate::fleet::model::{Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings, Word};
+use super::{PlannedStep, StartsAs, Step, held};
+use crate::fleet::model::{
+    Drain, DrainBy, Fleet, GroupAttributes, GroupName, GroupView, HealthSettings, Hook, Once, Word,
+};
+use crate::fleet::patience::ENGINE_MARGIN;
 use crate::fleet::release::{DEFAULT_GRACE, Manifest};
 use crate::fleet::timing;
 use serde::{Deserialize, Serialize};
@@ -9,15 +12,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A look at a server over SSH, or a question to the API.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// An API that is throttled or lags gets so long to say one clear word.
 const GUARD_DEADLINE: Duration = Duration::from_secs(60);
 /// Seen on the server within.
-const FLIP_DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const FLIP_DEADLINE: Duration = Duration::from_secs(20);
 /// Beyond the grace periods: the engine's own work.
-const STOP_SLACK: Duration = Duration::from_secs(30);
+pub(super) const STOP_SLACK: Duration = Duration::from_secs(30);
 /// `docker compose up` of images that are there: usual time.
-const START_EXPECTED: Duration = Duration::from_secs(3);
+pub(super) const START_EXPECTED: Duration = Duration::from_secs(3);
 /// The longest that AWS user reports saw a deregistered target take traffic on.
 const DEREGISTER_AT_LEAST: Duration = Duration::from_secs(60);
 
@@ -109,6 +112,9 @@ pub(super) fn steps(
     grace: Duration,
     sleeps: bool,
 ) -> Vec<PlannedStep> {
+    if fleet.drain.by.hold().is_some() {
+        return held::steps(fleet, groups, own_groups, starts_as, grace, sleeps);
+    }
     let drain = &fleet.drain;
     let numbers: Vec<&GroupNumbers> = own_groups.iter().filter_map(|name| groups.get(name)).collect();
     let longest = |of: &dyn Fn(&GroupNumbers) -> Duration| numbers.iter().map(|n| of(n)).max().unwrap_or_default();
@@ -121,12 +127,16 @@ pub(super) fn steps(
     let settle_in = longest(&|n| n.settle_in(drain));
     let step = |step, expected, deadline| PlannedStep { step, expected, deadline };
     let one_look = |name| step(name, LOOK, FLIP_DEADLINE);
+    let hook = |name, hook| Some(step(name, LOOK, fleet.hooks.get(hook)?.limit + FLIP_DEADLINE));
     let targets = !numbers.is_empty();
     let mut steps = Vec::new();
     if targets {
         steps.push(step(Step::Guard, LOOK, GUARD_DEADLINE));
     }
-    steps.push(step(Step::Lock, LOOK, fleet.lock.wait + FLIP_DEADLINE));
+    steps.push(lock_step(fleet));
+    if targets && starts_as.needs_drain() {
+        steps.extend(hook(Step::PreDrain, Hook::PreDrain));
+    }
     let flips =
         targets && drain.by != DrainBy::Sigterm && (starts_as.needs_drain() || drain.by.facts().survives_restart);
     if flips {
@@ -161,8 +171,23 @@ pub(super) fn steps(
         let slow_start = longest(&|n| n.attributes.slow_start);
         steps.push(step(Step::SettleIn, proved_after(drain, settle_in, slow_start), settle_in * 2 + in_bound));
     }
-    steps.push(one_look(Step::Unlock));
+    steps.push(unlock_step());
+    steps.extend(hook(Step::PostServer, Hook::PostServer));
     steps
+}
+
+pub(super) fn lock_step(fleet: &Fleet) -> PlannedStep {
+    PlannedStep { step: Step::Lock, expected: LOOK, deadline: fleet.lock.wait + FLIP_DEADLINE }
+}
+
+pub(super) fn unlock_step() -> PlannedStep {
+    PlannedStep { step: Step::Unlock, expected: LOOK, deadline: FLIP_DEADLINE }
+}
+
+/// How long it takes is known to the team alone; its container is looked after besides.
+pub(super) fn once_step(once: &Once) -> PlannedStep {
+    let deadline = once.limit + ENGINE_MARGIN * 2;
+    PlannedStep { step: Step::RunOnce, expected: START_EXPECTED.min(once.limit), deadline }
 }
 
 /// How long a settle is expected to take: what is proved node by node needs none of its own.

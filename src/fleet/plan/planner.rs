@@ -3,7 +3,8 @@
 use super::batches::batches;
 use super::numbers::{grace, steps};
 use super::safety::Guard;
-use super::{Aim, Capacity, GroupNumbers, Plan, ServerPlan, ServiceNumbers, WhyNot};
+use super::{Aim, Capacity, GroupNumbers, OncePlan, Plan, ServerPlan, ServiceNumbers, WhyNot};
+use crate::fleet::held::longest_wait;
 use crate::fleet::model::{
     Fleet, GroupName, GroupView, Known, Server, ServerFacts, ServerName, Snapshot, TargetRef, TargetState, TargetView,
 };
@@ -20,6 +21,8 @@ pub struct Options {
     pub allow_downtime: bool,
     /// `--first`.
     pub first: bool,
+    /// What is run once is left alone: the release was brought before.
+    pub skip_once: bool,
     /// Plan from the file alone: servers and balancer are taken to be as the file says.
     pub offline: bool,
 }
@@ -41,11 +44,14 @@ pub fn plan(
     let (lowest_capacity, capacity_why) = maker.capacity(&batches);
     maker.claims();
     maker.timing(&batches);
-    maker.into_plan(Aim::Deploy, Found { batches, unchanged, lowest_capacity }, capacity_why)
+    maker.gateways_fit(&batches);
+    let once = maker.once(&batches);
+    maker.into_plan(Aim::Deploy, Found { once, batches, unchanged, lowest_capacity }, capacity_why)
 }
 
 /// What a plan is made of, besides the numbers.
 pub(super) struct Found {
+    pub(super) once: Option<OncePlan>,
     pub(super) batches: Vec<Vec<ServerPlan>>,
     pub(super) unchanged: Vec<ServerName>,
     pub(super) lowest_capacity: Vec<Capacity>,
@@ -94,7 +100,7 @@ impl<'a> Maker<'a> {
 
     /// The plan, unless something speaks against it; too little capacity may be allowed.
     pub(super) fn into_plan(mut self, aim: Aim, found: Found, capacity_why: Vec<WhyNot>) -> Result<Plan, Vec<WhyNot>> {
-        let (fleet, Found { batches, unchanged, lowest_capacity }) = (self.fleet, found);
+        let (fleet, Found { once, batches, unchanged, lowest_capacity }) = (self.fleet, found);
         let mut not_zero_downtime = Vec::new();
         if self.options.allow_downtime || self.options.first {
             not_zero_downtime.extend(capacity_why.iter().map(ToString::to_string));
@@ -108,12 +114,14 @@ impl<'a> Maker<'a> {
             format: 1,
             aim,
             release: self.release.map(|manifest| manifest.id.clone()),
+            once,
             batches,
             unchanged,
             groups: self.group_numbers(),
             rolling: fleet.rolling.clone(),
             drain: fleet.drain.clone(),
             lock_wait: fleet.lock.wait,
+            longest_wait: fleet.drain.by.hold().map(|_| longest_wait(fleet)),
             lowest_capacity,
             unguarded: !not_zero_downtime.is_empty(),
             not_zero_downtime,
@@ -265,6 +273,8 @@ impl<'a> Maker<'a> {
                 if targets.is_empty() {
                     continue;
                 }
+                // Who holds does not leave.
+                let targets = if self.fleet.drain.by.hold().is_some() { Vec::new() } else { targets };
                 let leaving: HashSet<_> = targets.iter().map(|t| (&t.id, t.port)).collect();
                 for capacity in guard.capacities(name, &view.attributes, &view.targets, &leaving) {
                     let slot = lowest.entry(capacity.scope.clone()).or_insert_with(|| capacity.clone());

@@ -12,9 +12,13 @@ pub enum Step {
     Guard,
     /// Take the server lock.
     Lock,
-    /// Make health answer 503 while real traffic goes on.
+    /// What is run once for the release, before any server leaves rotation.
+    RunOnce,
+    /// The team's own command before the server leaves rotation.
+    PreDrain,
+    /// Make health answer 503 while real traffic goes on; with a gateway that holds, let every request wait there.
     Flip,
-    /// Wait until the balancer has let go of every target.
+    /// Wait until the balancer has let go of every target; with a gateway that holds, until nothing is under way behind it.
     Out,
     /// Serve on, because the balancer's nodes decide one by one.
     Settle,
@@ -36,8 +40,12 @@ pub enum Step {
     In,
     /// Wait for the node that decides last.
     SettleIn,
+    /// Let the gateway of the new release take the listeners over from the one that runs.
+    HandOver,
     /// Write the record, free the lock.
     Unlock,
+    /// The team's own command after the server.
+    PostServer,
 }
 
 /// What is done when a step is not proved by its deadline.
@@ -56,7 +64,9 @@ impl Step {
     #[must_use]
     pub fn undo(self) -> Undo {
         match self {
-            Self::Guard | Self::Lock | Self::Unlock => Undo::Nothing,
+            Self::Guard | Self::Lock | Self::RunOnce | Self::PreDrain | Self::Unlock | Self::PostServer => {
+                Undo::Nothing
+            }
             Self::Flip | Self::Out | Self::Settle | Self::GuardAgain => Undo::FlipBack,
             Self::Stop
             | Self::Start
@@ -65,7 +75,8 @@ impl Step {
             | Self::Sleep
             | Self::Back
             | Self::In
-            | Self::SettleIn => Undo::RollBack,
+            | Self::SettleIn
+            | Self::HandOver => Undo::RollBack,
         }
     }
 
@@ -75,6 +86,8 @@ impl Step {
         match self {
             Self::Guard => "guard",
             Self::Lock => "lock",
+            Self::RunOnce => "run once",
+            Self::PreDrain => "pre drain",
             Self::Flip => "flip",
             Self::Out => "out",
             Self::Settle => "settle",
@@ -87,7 +100,9 @@ impl Step {
             Self::Back => "back",
             Self::In => "in",
             Self::SettleIn => "settle in",
+            Self::HandOver => "hand over",
             Self::Unlock => "unlock",
+            Self::PostServer => "post server",
         }
     }
 }

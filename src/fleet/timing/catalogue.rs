@@ -1,5 +1,6 @@
 //! The relations themselves. One entry a relation; facts name their source.
 
+mod held;
 mod nodes;
 mod sleep;
 mod tenants;
@@ -56,7 +57,7 @@ pub static INVARIANTS: &[Invariant] = &[
         why: "A deploy that gives up before the balancer's slowest node has let go gives up on servers that were fine.",
         read: |basis| {
             let drain = &basis.fleet.drain;
-            groups(basis, |group| {
+            leaving(basis, |group| {
                 let left = time(out_bound(&group.health.settings, drain.margin));
                 reading(
                     left,
@@ -80,7 +81,7 @@ pub static INVARIANTS: &[Invariant] = &[
         severity: Error,
         why: "One question that hangs to its limit must leave time for another before the deploy gives up; the SDK's own retries are off, so each question is ours.",
         read: |basis| {
-            groups(basis, |group| {
+            leaving(basis, |group| {
                 let left = time(out_nominal(&group.health.settings) + API_AT_ITS_SLOWEST);
                 reading(
                     left,
@@ -163,7 +164,7 @@ pub static INVARIANTS: &[Invariant] = &[
         why: "With fewer healthy targets an ALB routes to all of them, the drained one included, and HAProxy to none.",
         read: |basis| {
             let fleet = basis.fleet;
-            groups(basis, |group| {
+            leaving(basis, |group| {
                 let registered = basis.smallest_scope(group);
                 let stay = needed(
                     &group.attributes(),
@@ -195,7 +196,7 @@ pub static INVARIANTS: &[Invariant] = &[
         why: "A server that is out longer than anybody planned for is a server less when the next one goes; what is not back by then is rolled back.",
         read: |basis| {
             let drain = &basis.fleet.drain;
-            groups(basis, |group| {
+            leaving(basis, |group| {
                 let left = time(in_bound(&group.health.settings, drain.margin));
                 let right =
                     Side::of(drain.back, "deploy.toml does not say how soon a server must be back (`drain.back`)");
@@ -496,6 +497,9 @@ pub static INVARIANTS: &[Invariant] = &[
     sleep::WAKE_AFTER_DEPLOY,
     sleep::HEALTH_IS_ANSWERED_HERE,
     sleep::BEARABLE_START,
+    held::WITHIN_HOLD,
+    held::WITHIN_IDLE,
+    held::WITHIN_CLIENTS,
     nodes::TRAFFIC_TELLS,
     nodes::EVERYBODY_KNOWN,
     Invariant {
@@ -505,7 +509,7 @@ pub static INVARIANTS: &[Invariant] = &[
         why: "While a server's share still grows the others carry more; a deploy waits for its end all the same before the next one goes.",
         read: |basis| {
             let (rolling, drain) = (&basis.fleet.rolling, &basis.fleet.drain);
-            groups(basis, |group| {
+            leaving(basis, |group| {
                 let right = time(rolling.pause + settle(&group.health.settings, drain.margin));
                 reading(
                     time(group.slow_start),
@@ -599,7 +603,12 @@ pub static INVARIANTS: &[Invariant] = &[
 
 /// Whether health is made to fail while the services go on.
 fn flips(basis: &Basis<'_>) -> bool {
-    !matches!(basis.fleet.drain.by, DrainBy::Sigterm | DrainBy::Deregister)
+    !matches!(basis.fleet.drain.by, DrainBy::Sigterm | DrainBy::Deregister | DrainBy::Hold { .. })
+}
+
+/// The groups that a server leaves; where a gateway holds, it leaves none.
+fn leaving<'a>(basis: &'a Basis<'_>, of: impl Fn(&Group) -> Reading + 'a) -> impl Iterator<Item = Reading> + 'a {
+    groups(basis, of).filter(|_| basis.fleet.drain.by.hold().is_none())
 }
 
 fn groups<'a>(basis: &'a Basis<'_>, of: impl Fn(&Group) -> Reading + 'a) -> impl Iterator<Item = Reading> + 'a {

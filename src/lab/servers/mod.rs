@@ -3,6 +3,7 @@
 //! Every request is answered from what really runs. It knows nothing of the balancer: what the balancer makes of a
 //! service that stopped is seen over the network, as in reality.
 
+mod front;
 mod locks;
 mod looks;
 mod process;
@@ -16,13 +17,15 @@ pub use process::ServiceCommand;
 use crate::clock::Clock;
 use crate::event::LabService;
 use crate::fleet::model::{
-    Absence, Fleet, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts, ServerName, ServiceName,
+    Absence, Fleet, Once, OnceRecord, OnceState, ReleaseId, ReleaseOnDisk, Server as ServerSpec, ServerFacts,
+    ServerName, ServiceName, note_once,
 };
 use crate::lab::lock;
 use crate::lab::ports::Ports;
 use crate::lab::service::Fault;
 use crate::rollout::port::{Server, ServerError};
-use crate::server::wire::{Failure, FailureKind, Listed, Reply, Request, Run, Stopped};
+use crate::server::wire::{Failure, FailureKind, Listed, OnceEnd, Reply, Request, Run, Stopped};
+use front::Front;
 use locks::Locks;
 use process::Process;
 use std::collections::BTreeMap;
@@ -31,7 +34,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use wiring::Wiring;
+
+/// What is run once takes so long in fleet time.
+const ONCE: Duration = Duration::from_secs(2);
 
 /// What a lab's servers are made of.
 #[derive(Debug, Clone)]
@@ -59,6 +66,7 @@ struct Machine {
     spec: ServersSpec,
     server: ServerSpec,
     wiring: Wiring,
+    front: Option<Front>,
     dir: PathBuf,
     state: Mutex<State>,
     locks: Locks,
@@ -79,6 +87,8 @@ struct State {
     drained: bool,
     absence: Option<Absence>,
     records: Vec<String>,
+    /// What was run once here, as far as it is said.
+    once: Vec<OnceRecord>,
     /// By run.
     journals: BTreeMap<String, String>,
 }
@@ -86,6 +96,7 @@ struct State {
 impl LabServer {
     pub(super) fn new(spec: &ServersSpec, server: &ServerSpec, ports: &mut Ports) -> io::Result<Self> {
         let wiring = Wiring::new(&spec.fleet, server, ports)?;
+        let front = spec.fleet.drain.by.hold().map(|_| ports.take().map(Front::new)).transpose()?;
         let dir = spec.dir.join(server.name.as_str());
         std::fs::create_dir_all(&dir)?;
         let old = release::old(&spec.fleet);
@@ -95,6 +106,7 @@ impl LabServer {
             spec: spec.clone(),
             server: server.clone(),
             wiring,
+            front,
             dir,
             state: Mutex::new(state),
             locks: Locks::default(),
@@ -151,6 +163,7 @@ impl LabServer {
 
     /// Starts what is `current`.
     pub(super) async fn boot(&self) -> Result<(), Failure> {
+        self.machine.renew_front().await?;
         let current = lock(&self.machine.state).current.clone();
         match current {
             Some(current) => self.machine.start(&current).await,
@@ -173,6 +186,7 @@ impl LabServer {
     /// Ends every service at once.
     pub(super) fn kill(&self) {
         lock(&self.machine.state).containers.values().for_each(|process| process.kill());
+        self.machine.front.iter().for_each(Front::kill);
     }
 
     /// Ends every service at once, and waits until none is left.
@@ -214,7 +228,15 @@ impl Machine {
             return Err(Failure::new(FailureKind::NotLocked, "the server lock is not ours"));
         }
         match request {
-            Request::Observe => Ok(Reply::Facts(Box::new(self.facts()))),
+            Request::Observe => {
+                let held = if self.front.is_some() { Some(self.held().await) } else { None };
+                Ok(Reply::Facts(Box::new(ServerFacts { held, ..self.facts() })))
+            }
+            Request::Held => Ok(Reply::Holding(self.held().await)),
+            Request::HandOver { release } => {
+                self.hand_over(&release).await?;
+                Ok(Reply::Started(self.containers()))
+            }
             Request::LockDeploy => Ok(self.locks.deploy(run)),
             Request::UnlockDeploy => Ok(self.locks.free_deploy(run)),
             Request::Lock { wait } => Ok(self.locks.server(run, self.spec.clock.wall(wait)).await),
@@ -234,6 +256,7 @@ impl Machine {
             Request::Look => Ok(Reply::Sighting(self.look().await)),
             Request::Count => Ok(Reply::Count(self.count().await)),
             Request::Nodes => Ok(Reply::Nodes(self.nodes().await)),
+            Request::Once { release, once } => self.once(&release, &once).await,
             Request::Stop => Ok(Reply::Stopped(self.stop().await)),
             Request::Start { release } => {
                 self.start(&release).await?;
@@ -280,8 +303,10 @@ impl Machine {
             watchdog: None,
             installed: None,
             asleep: BTreeMap::new(),
+            once: state.once.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: None,
         }
     }
 
@@ -334,6 +359,23 @@ impl Machine {
         Ok(Reply::Adopted(Box::new(manifest)))
     }
 
+    /// A command of deploy.toml is never run on the machine of a rehearsal: it takes a moment, and is written down.
+    async fn once(&self, release: &ReleaseId, once: &Once) -> Result<Reply, Failure> {
+        let known = self.release(release)?.manifest.services.contains_key(&once.service);
+        if !known {
+            let what = format!("run_once `{}`: the release has no service {}", once.name, once.service);
+            return Err(Failure::new(FailureKind::Input, what));
+        }
+        self.spec.clock.sleep(ONCE).await;
+        let fails = |fault: &(Option<ServerName>, ServiceName, Fault)| fault.1.as_str() == once.name;
+        let code = i32::from(self.spec.faults.iter().any(fails));
+        let state = if code == 0 { OnceState::Done } else { OnceState::Failed };
+        let (release, name) = (release.clone(), once.name.clone());
+        note_once(&mut lock(&self.state).once, OnceRecord { release, name, state, at: locks::now() });
+        let output = vec![format!("a rehearsal does not run `{}`", once.run.join(" "))];
+        Ok(Reply::Once(OnceEnd { code: Some(code), output, took: ONCE }))
+    }
+
     fn switch(&self, release: &ReleaseId) -> Result<Reply, Failure> {
         self.release(release)?;
         let mut state = lock(&self.state);
@@ -349,6 +391,12 @@ impl Machine {
 fn changes(request: &Request) -> bool {
     matches!(
         request,
-        Request::Flip { .. } | Request::Stop | Request::Start { .. } | Request::Switch { .. } | Request::Sleep
+        Request::Flip { .. }
+            | Request::Stop
+            | Request::Start { .. }
+            | Request::Switch { .. }
+            | Request::Sleep
+            | Request::HandOver { .. }
+            | Request::Once { .. }
     )
 }

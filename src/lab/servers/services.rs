@@ -2,10 +2,11 @@
 
 use super::process::{Process, Start};
 use super::{Machine, looks};
-use crate::fleet::model::{Container, DrainBy, HttpCall, ReleaseId, Service};
+use crate::fleet::model::{Container, DrainBy, HttpCall, ReleaseId, ReleaseOnDisk, Service, ServiceName};
 use crate::lab::lock;
 use crate::lab::service::{Fault, ServiceSpec};
 use crate::server::wire::{Failure, FailureKind, Reply, Stopped, StoppedContainer};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ impl Machine {
     pub(super) async fn start(&self, id: &ReleaseId) -> Result<(), Failure> {
         let release = self.release(id)?;
         let _one_at_a_time = self.work.lock().await;
-        let leftover: Vec<Arc<Process>> = lock(&self.state).containers.values().cloned().collect();
+        let leftover: Vec<Arc<Process>> = self.all_but_the_gateway().into_values().collect();
         for process in leftover.iter().filter(|process| &process.release != id) {
             process.stop(self.spec.clock.wall(LISTENS_WITHIN)).await;
         }
@@ -40,24 +41,57 @@ impl Machine {
             state.drained = false;
         }
         for service in self.spec.fleet.services.iter().filter(|s| release.manifest.services.contains_key(&s.name)) {
-            let running = state.containers.get(&service.name);
-            if running.is_some_and(|process| &process.release == id && process.exit_code().is_none()) {
+            let running = state.containers.get(&service.name).filter(|process| process.exit_code().is_none());
+            let stays = Some(&service.name) == self.spec.fleet.drain.by.hands_over();
+            if running.is_some_and(|process| &process.release == id || stays) {
                 continue;
             }
-            let start = Start {
-                command: &self.spec.command,
-                app: &self.spec.fleet.app,
-                service: &service.name,
-                release: id,
-                image_id: release.image_ids.get(&service.name).cloned().unwrap_or_default(),
-                log: self.dir.join(format!("{}.log", service.name)),
-            };
-            let process = Process::start(start, &self.service_spec(service, id)).map_err(|error| {
-                Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name))
-            })?;
+            let process = self.begin(service, &release)?;
             state.containers.insert(service.name.clone(), Arc::new(process));
         }
         Ok(())
+    }
+
+    fn begin(&self, service: &Service, release: &ReleaseOnDisk) -> Result<Process, Failure> {
+        let id = &release.manifest.id;
+        let start = Start {
+            command: &self.spec.command,
+            app: &self.spec.fleet.app,
+            service: &service.name,
+            release: id,
+            image_id: release.image_ids.get(&service.name).cloned().unwrap_or_default(),
+            log: self.dir.join(format!("{}.log", service.name)),
+        };
+        Process::start(start, &self.service_spec(service, id))
+            .map_err(|error| Failure::new(FailureKind::Command, format!("{} cannot be started: {error}", service.name)))
+    }
+
+    /// The gateway of this release takes the place of the one that runs.
+    pub(super) async fn hand_over(&self, id: &ReleaseId) -> Result<(), Failure> {
+        let release = self.release(id)?;
+        let _one_at_a_time = self.work.lock().await;
+        let gateway = self.spec.fleet.drain.by.hands_over().and_then(|name| self.spec.fleet.service(name));
+        let Some(service) = gateway.filter(|service| release.manifest.services.contains_key(&service.name)) else {
+            return Ok(());
+        };
+        let before = lock(&self.state).containers.get(&service.name).cloned();
+        if before.as_ref().is_some_and(|process| &process.release == id && process.exit_code().is_none()) {
+            return Ok(());
+        }
+        self.renew_front().await?;
+        if let Some(before) = before {
+            before.stop(self.spec.clock.wall(LISTENS_WITHIN)).await;
+        }
+        let process = self.begin(service, &release)?;
+        lock(&self.state).containers.insert(service.name.clone(), Arc::new(process));
+        Ok(())
+    }
+
+    /// What a stop stops: everything, but for a gateway that holds.
+    fn all_but_the_gateway(&self) -> BTreeMap<ServiceName, Arc<Process>> {
+        let mut containers = lock(&self.state).containers.clone();
+        containers.retain(|service, _| Some(service) != self.spec.fleet.drain.by.hands_over());
+        containers
     }
 
     /// Waits until every service listens.
@@ -83,7 +117,8 @@ impl Machine {
             speed: self.spec.clock.speed(),
             listens: self.wiring.listens(&service.name),
             answers: self.wiring.answers(fleet, &self.server, &service.name, shown),
-            drain_file: fleet.drain.by.file().map(|_| self.drain_file()),
+            // Where a gateway holds, health is its own.
+            drain_file: fleet.drain.by.file().filter(|_| self.front.is_none()).map(|_| self.drain_file()),
             serves_on: (fleet.drain.by == DrainBy::Sigterm).then(|| service.shutdown.mul_f64(SERVES_ON_SHARE)),
             heartbeat: looks::heartbeat(&service.verify).map(|_| self.heartbeat_file(&service.name)),
             start: service.deadline.mul_f64(self.share(service, "start", START_SHARE)),
@@ -132,7 +167,7 @@ impl Machine {
     /// Stops all services at the same time, each with its own grace period, and removes them.
     pub(super) async fn stop(&self) -> Stopped {
         let _one_at_a_time = self.work.lock().await;
-        let containers = lock(&self.state).containers.clone();
+        let containers = self.all_but_the_gateway();
         let mut stopping = tokio::task::JoinSet::new();
         for (service, process) in containers {
             let grace = self
@@ -159,7 +194,9 @@ impl Machine {
         for (_, container) in &ended {
             state.containers.remove(&container.service);
         }
-        let left = state.containers.values().map(|process| process.container()).collect();
+        let gateway = self.spec.fleet.drain.by.hands_over();
+        let left = state.containers.iter().filter(|(service, _)| Some(*service) != gateway);
+        let left = left.map(|(_, process)| process.container()).collect();
         let stopped = ended.into_iter().filter(|(ran, _)| *ran).map(|(_, container)| container).collect();
         Stopped { stopped, left }
     }
@@ -167,7 +204,7 @@ impl Machine {
     /// Makes health fail on purpose, or no more, the way that deploy.toml says.
     pub(super) async fn flip(&self, drained: bool) -> Result<Reply, Failure> {
         match &self.spec.fleet.drain.by {
-            DrainBy::File { .. } | DrainBy::Gateway { .. } => self.flip_file(drained)?,
+            DrainBy::File { .. } | DrainBy::Gateway { .. } | DrainBy::Hold { .. } => self.flip_file(drained)?,
             DrainBy::Http { drain, undrain } => self.flip_http(if drained { drain } else { undrain }).await?,
             DrainBy::Exec { .. } | DrainBy::Signal { .. } => {
                 let order = if drained { "drain" } else { "undrain" };

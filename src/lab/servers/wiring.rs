@@ -14,18 +14,35 @@ use std::net::SocketAddr;
 pub(super) struct Wiring {
     owners: BTreeMap<u16, ServiceName>,
     at: BTreeMap<u16, SocketAddr>,
+    /// The ports for which a gateway that holds speaks.
+    fronted: BTreeSet<u16>,
 }
 
 impl Wiring {
     pub(super) fn new(fleet: &Fleet, server: &Server, ports: &mut Ports) -> io::Result<Self> {
         let owners = owners(fleet, server);
         let at = owners.keys().map(|port| Ok((*port, ports.take()?))).collect::<io::Result<_>>()?;
-        Ok(Self { owners, at })
+        let groups = fleet.balancer.groups.iter().filter(|_| fleet.drain.by.hold().is_some());
+        let fronted =
+            groups.flat_map(|group| target_ports(group, server).into_iter().chain(group.health.port)).collect();
+        Ok(Self { owners, at, fronted })
     }
 
     /// Where a port of deploy.toml really is.
     pub(super) fn at(&self, port: u16) -> Option<SocketAddr> {
         self.at.get(&port).copied()
+    }
+
+    /// Where a gateway that holds listens.
+    pub(super) fn fronts(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.fronted.iter().filter_map(|port| self.at(*port))
+    }
+
+    /// Where it sends requests: to the first service besides itself that listens.
+    pub(super) fn behind(&self, fleet: &Fleet) -> Option<SocketAddr> {
+        let gateway = fleet.drain.by.hands_over();
+        let mut services = fleet.services.iter().filter(|service| Some(&service.name) != gateway);
+        services.find_map(|service| self.listens(&service.name).first().map(|listen| listen.at))
     }
 
     /// The ports at which the balancer checks, one for each service that answers.
@@ -37,7 +54,7 @@ impl Wiring {
     }
 
     pub(super) fn listens(&self, service: &ServiceName) -> Vec<Listen> {
-        let own = self.owners.iter().filter(|(_, owner)| *owner == service);
+        let own = self.owners.iter().filter(|(port, owner)| *owner == service && !self.fronted.contains(port));
         own.filter_map(|(port, _)| Some(Listen { port: *port, at: self.at(*port)? })).collect()
     }
 

@@ -6,7 +6,7 @@ use super::faults::Fault;
 use super::machine::AgentId;
 use super::world::{Inner, World, dies_with_it};
 use crate::clock::Stamp;
-use crate::fleet::model::{DrainBy, Holder, ReleaseId, ServerName, ServiceName};
+use crate::fleet::model::{DrainBy, Holder, Known, ReleaseId, ServerName, ServiceName};
 use crate::fleet::recovery::{PutRight, State, flipped_out, freed, put_right, taken_over};
 use crate::rollout::machine::Protection;
 use crate::server::wire::{Failure, FailureKind, Reply, Request, Resolved, Stopped, StoppedContainer};
@@ -32,9 +32,11 @@ fn changes(request: &Request) -> bool {
         request,
         Request::Flip { .. }
             | Request::Stop
+            | Request::HandOver { .. }
             | Request::Start { .. }
             | Request::Switch { .. }
             | Request::Sleep
+            | Request::Once { .. }
             | Request::Absent { .. }
     )
 }
@@ -212,9 +214,11 @@ impl Worker {
             Request::Stop => return self.stop().await.map(Reply::Stopped),
             Request::Start { release } => {
                 self.enter(State::Started(release.clone()))?;
+                self.with(|inner, _| inner.judge_start(&self.server, &release));
                 self.up(&release).await;
                 return Ok(Reply::Started(self.with(|inner, now| inner.facts(&self.server, now).containers)));
             }
+            Request::Once { release, once } => return self.once(&release, &once).await,
             Request::Lock { wait } => return self.lock(wait).await,
             _ => self.world.clock.sleep(QUICK).await,
         }
@@ -248,6 +252,7 @@ impl Worker {
             Request::Flip { drained } => self.flip(drained).map(done),
             Request::Look => Ok(Reply::Sighting(self.with(|inner, now| inner.look(&self.server, now)))),
             Request::Count => self.machine(|machine| Reply::Count(Some(machine.count))),
+            Request::Held => Ok(Reply::Holding(Known::Unknown("no gateway holds in a simulation".into()))),
             Request::Nodes => Ok(Reply::Nodes(self.with(|inner, now| inner.nodes(&self.server, now)))),
             Request::Verify { release } => {
                 Ok(Reply::Verified(Box::new(self.with(|inner, now| inner.verify(&self.server, &release, now)))))
@@ -279,9 +284,11 @@ impl Worker {
             Request::Install | Request::Uninstall => Ok(Reply::Installed(Vec::new())),
             Request::Journals { .. } => self.machine(|m| Reply::Journals(m.journals.values().cloned().collect())),
             Request::Adopt | Request::Freeze { .. } | Request::Unfreeze => Ok(Reply::Done),
-            Request::Stop | Request::Start { .. } | Request::Lock { .. } => {
-                Err(Failure::new(FailureKind::Internal, "answered elsewhere"))
-            }
+            Request::Stop
+            | Request::Start { .. }
+            | Request::HandOver { .. }
+            | Request::Lock { .. }
+            | Request::Once { .. } => Err(Failure::new(FailureKind::Internal, "answered elsewhere")),
         }
     }
 

@@ -5,7 +5,7 @@ use super::faults::{Fault, Wreck};
 use super::world::{Inner, NEW, OLD};
 use crate::clock::Stamp;
 use crate::fleet::model::{
-    Absence, Container, ContainerState, Holder, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, Service,
+    Absence, Container, ContainerState, Holder, OnceRecord, ReleaseId, ReleaseOnDisk, ServerFacts, ServerName, Service,
     ServiceName, Verify,
 };
 use crate::fleet::recovery::State;
@@ -52,6 +52,7 @@ pub(super) struct Machine {
     /// What a gateway has put to sleep here, and whether it runs all the same for now.
     pub(super) asleep: BTreeMap<ServiceName, String>,
     pub(super) roused: bool,
+    pub(super) once: Vec<OnceRecord>,
     pub(super) count: u64,
     /// Unlocks that were asked for: each calls a waiting lock off.
     pub(super) unlocks: u64,
@@ -98,6 +99,7 @@ impl Machine {
             restarts: 0,
             asleep: BTreeMap::new(),
             roused: false,
+            once: Vec::new(),
             count: 0,
             unlocks: 0,
         }
@@ -181,8 +183,10 @@ impl Inner {
             watchdog: None,
             installed: None,
             asleep: machine.asleep.clone(),
+            once: machine.once.clone(),
             drift: Vec::new(),
             nodes: None,
+            held: None,
         }
     }
 

@@ -12,6 +12,7 @@ mod dice;
 mod faults;
 mod judge;
 mod machine;
+mod once;
 mod play;
 mod port;
 mod world;

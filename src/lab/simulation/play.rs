@@ -7,7 +7,7 @@ use super::world::{OTHER, Violation, World};
 use crate::event::{Line, Sink};
 use crate::fleet::model::{Fleet, ReleaseId};
 use crate::rollout::machine::Protection;
-use crate::rollout::{Deployed, Files, Order, Outside, Over, Ports, Source, Tell, deploy};
+use crate::rollout::{Deployed, Files, NotRun, Order, Outside, Over, Ports, Source, Tell, deploy};
 use crate::server::wire::Run;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -39,6 +39,7 @@ impl Deployer {
         let ports = Ports {
             servers: ports(&self.world, &self.order.run.id),
             balancer: Arc::new(BalancerPort(self.world.clone())),
+            here: Arc::new(NotRun),
         };
         let outside = Outside { interrupts: self.interrupts, lost: watch::channel(0).1 };
         let tell = Tell { events: &Deaf, book: None };
@@ -212,7 +213,7 @@ async fn finish(world: &World, without: Option<Protection>) {
         for machine in inner.machines.values_mut().filter(|machine| machine.running.is_some()) {
             (machine.up, machine.started) = (true, Some(now));
         }
-        (inner.lost, inner.began) = (0, now);
+        (inner.lost, inner.began, inner.once_tries) = (0, now, inner.once_tries.max(1));
     });
     let back = world.with(|inner| {
         inner.fleet.balancer.groups.iter().map(|g| g.health.settings.interval * (g.health.settings.healthy + 2)).max()

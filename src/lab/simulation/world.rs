@@ -65,6 +65,8 @@ pub(super) struct Inner {
     /// Requests that went to a server on which our own doing had left nothing to answer.
     pub(super) lost: u64,
     pub(super) next_agent: u64,
+    /// How often something was run once.
+    pub(super) once_tries: u32,
     /// When the faults' clock began.
     pub(super) began: Stamp,
 }
@@ -174,6 +176,7 @@ impl Inner {
             ports: Vec::new(),
             violations: Vec::new(),
             lost: 0,
+            once_tries: 0,
             next_agent: 1,
             began: now,
         }

@@ -35,7 +35,7 @@ pub(super) fn ending(machine: &Machine) -> Ending {
         (Some(from), Some(to)) => secs(to.since(from)),
         _ => 0.0,
     };
-    let worked = machine.finished.iter().filter(|track| !track.is_final_check);
+    let worked = machine.finished.iter().filter(|track| !track.is_aside());
     let took = worked.map(|track| (track.plan.name.clone(), track.took)).collect();
     Ending { outcome, problem, each, took, seconds, floor: floor(machine) }
 }
@@ -53,7 +53,7 @@ fn each(machine: &Machine) -> BTreeMap<ServerName, ServerOutcome> {
         // Who leaves in the middle does not know what becomes of it: its own agent puts it right.
         let Some(outcome) = track.outcome.or(track.locked.then_some(ServerOutcome::Unknown)) else { continue };
         let slot = each.entry(track.plan.name.clone()).or_insert(outcome);
-        if !track.is_final_check || outcome == ServerOutcome::Unknown {
+        if !track.is_aside() || outcome == ServerOutcome::Unknown {
             *slot = outcome;
         }
     }
@@ -91,7 +91,7 @@ fn verdict(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>) -> (&'
         );
         return ("lost_requests", Some(Problem::new(Exit::Lost, message)));
     }
-    let ended = machine.finished.iter().filter(|track| !track.is_final_check).filter_map(|track| track.outcome);
+    let ended = machine.finished.iter().filter(|track| !track.is_aside()).filter_map(|track| track.outcome);
     let mut words = ended.filter_map(|outcome| match outcome {
         ServerOutcome::Deployed => Some("deployed"),
         ServerOutcome::Drained => Some("drained"),
@@ -127,6 +127,7 @@ fn failed(
     });
     let nothing_done = untouched && machine.finished.iter().all(|track| track.moments.flipped.is_none());
     let (exit, outcome) = match cause.kind {
+        CauseKind::Once => (Exit::Undone, "failed"),
         CauseKind::Held if nothing_done => (Exit::Held, "refused"),
         _ if nothing_done => (Exit::Refused, "refused"),
         _ => (Exit::Undone, "rolled_back"),
@@ -197,13 +198,15 @@ fn what_runs_where(machine: &Machine, each: &BTreeMap<ServerName, ServerOutcome>
 fn floor(machine: &Machine) -> Floor {
     let mut sum = Floor::default();
     let plan = &machine.setup.plan;
+    // Who holds waits for no balancer.
+    let holds = plan.drain.by.hold().is_some();
     for batch in &plan.batches {
         let tracks: Vec<&Track> = machine
             .finished
             .iter()
             .filter(|track| {
-                !track.is_final_check
-                    && track.took.settle_in.is_some()
+                !track.is_aside()
+                    && (track.took.settle_in.is_some() || (holds && track.took.stop.is_some()))
                     && batch.iter().any(|s| s.name == track.plan.name)
             })
             .collect();
@@ -219,7 +222,7 @@ fn floor(machine: &Machine) -> Floor {
             false => numbers(t, &|n| n.settle_out(&plan.drain)),
         });
         let serve = if tracks.iter().all(|t| t.nodes.has_proved(Told::Out)) { 0.0 } else { secs(plan.drain.serve) };
-        let drained = tracks.iter().any(|track| track.took.out.is_some());
+        let drained = !holds && tracks.iter().any(|track| track.took.out.is_some());
         if drained {
             sum.out += longest(&|t| numbers(t, &|n| timing::out_nominal(&n.settings))).max(serve - settle);
             sum.settle_out += settle;
@@ -229,6 +232,9 @@ fn floor(machine: &Machine) -> Floor {
         sum.stable += secs(plan.rolling.stable);
         // No server comes back before it: that is a stop like the other.
         sum.sleep += longest(&|t| t.took.sleep.unwrap_or_default());
+        if holds {
+            continue;
+        }
         sum.in_ += longest(&|t| numbers(t, &|n| timing::in_nominal(&n.settings)));
         sum.settle_in += longest(&|t| match t.nodes.has_proved(Told::In) {
             true => numbers(t, &|n| n.attributes.slow_start),

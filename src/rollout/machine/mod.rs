@@ -5,8 +5,11 @@
 
 mod cx;
 mod ending;
+mod held;
+mod hooks;
 mod judge;
 mod nodes;
+mod once;
 mod polls;
 mod protection;
 mod rotation;
@@ -24,6 +27,7 @@ use crate::event::{Course, Event};
 use crate::fleet::model::{Fleet, GroupName, OnFailure, OnLoss, ReleaseOnDisk, ServerName, TargetRef, TargetView};
 use crate::fleet::nodes::Reading;
 use crate::fleet::plan::{Aim, Plan, PlannedStep, ServerPlan, StartsAs, Step};
+use crate::rollout::hooks::{HookCommand, HookFailed};
 use crate::rollout::port::{BalancerError, ServerError};
 use crate::server::wire::{Reply, Request};
 use cx::{Cx, secs};
@@ -61,6 +65,15 @@ pub enum Input {
         ticket: u64,
         /// What.
         result: Result<(), BalancerError>,
+    },
+    /// A command of the team's ended.
+    Hook {
+        /// About which server.
+        server: ServerName,
+        /// By which order.
+        ticket: u64,
+        /// How.
+        result: Result<(), HookFailed>,
     },
     /// SIGINT or SIGTERM.
     Interrupt,
@@ -105,6 +118,15 @@ pub enum Effect {
         /// Which.
         targets: Vec<TargetRef>,
     },
+    /// Run a command of the team's.
+    Hook {
+        /// About which server.
+        server: ServerName,
+        /// Given back with the answer.
+        ticket: u64,
+        /// Which.
+        command: HookCommand,
+    },
     /// Tell it.
     Say(Event),
     /// It is over.
@@ -122,6 +144,8 @@ pub struct Setup {
     pub release: BTreeMap<ServerName, ReleaseOnDisk>,
     /// What each server can go back to.
     pub previous: BTreeMap<ServerName, ReleaseOnDisk>,
+    /// What the team's own commands are told.
+    pub told: BTreeMap<String, String>,
     /// For the simulation only: what is left out, to see that its absence is found.
     pub without: Option<Protection>,
 }
@@ -135,6 +159,8 @@ impl Setup {
 /// Where the run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// What is run once.
+    Once,
     /// A batch is worked on.
     Batch,
     /// `rolling.pause`.
@@ -149,6 +175,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Machine {
     setup: Setup,
+    once: Option<ServerPlan>,
     batches: Vec<Vec<ServerPlan>>,
     at_batch: usize,
     reverting: bool,
@@ -171,8 +198,10 @@ impl Machine {
     pub fn new(setup: Setup) -> Self {
         let batches = setup.plan.batches.clone();
         let polls = Polls::new(setup.plan.groups.keys());
+        let once = setup.plan.once.as_ref().filter(|once| !once.run.is_empty()).map(|once| once.server.clone());
         Self {
             setup,
+            once,
             batches,
             at_batch: 0,
             reverting: false,
@@ -197,6 +226,11 @@ impl Machine {
             Input::Tick => {}
             Input::Reply { server, ticket, result } => self.reply(now, &server, ticket, result, &mut out),
             Input::Targets { server, ticket, result } => self.targets_done(now, &server, ticket, result, &mut out),
+            Input::Hook { server, ticket, result } => self.with_track(&server, &mut out, |track, cx| {
+                if track.takes(ticket) {
+                    track.on_hook(cx, now, result);
+                }
+            }),
             Input::Health { group, result } => self.polls.answer(&group, now, result),
             Input::Interrupt => self.interrupt(now, &mut out),
             Input::Lost(lost) => self.lost = self.lost.max(lost),
@@ -293,6 +327,10 @@ impl Machine {
                 Phase::Ended => return,
                 Phase::Pause(until) if now < until && !self.interrupted && !self.halts_by_loss() => return,
                 Phase::Pause(_) => self.next_batch(now, out),
+                Phase::Once => {
+                    self.finished.append(&mut self.tracks);
+                    self.phase = Phase::Pause(now);
+                }
                 Phase::Batch => self.batch_done(now),
                 Phase::FinalCheck => {
                     self.finished.append(&mut self.tracks);
@@ -303,7 +341,7 @@ impl Machine {
     }
 
     fn note_moments(&mut self) {
-        for track in &self.tracks {
+        for track in self.tracks.iter().filter(|track| !track.is_once) {
             self.first_lock = [self.first_lock, track.moments.locked].into_iter().flatten().min();
             self.last_in = [self.last_in, track.moments.in_again].into_iter().flatten().max();
         }
@@ -335,6 +373,11 @@ impl Machine {
             self.end(out);
             return;
         }
+        if let Some(plan) = self.once.take() {
+            self.phase = Phase::Once;
+            self.tracks = vec![self.track(plan, Course::Forward, now).once()];
+            return;
+        }
         let (course, batch) =
             (if self.reverting { Course::RollBack } else { Course::Forward }, self.batches[self.at_batch].clone());
         self.phase = Phase::Batch;
@@ -364,6 +407,7 @@ impl Machine {
         let plans: Vec<ServerPlan> = self
             .finished
             .iter()
+            .filter(|track| !track.is_once)
             .map(|track| track.plan.name.clone())
             .chain(self.setup.plan.unchanged.clone())
             .map(|name| ServerPlan {

@@ -5,7 +5,7 @@ use super::track::{Cause, CauseKind, Destination, Progress, Track, Wait};
 use super::{Cx, Protection};
 use crate::clock::Stamp;
 use crate::event::Course;
-use crate::fleet::model::{DrainBy, ReleaseOnDisk, show_duration};
+use crate::fleet::model::{Container, DrainBy, ReleaseOnDisk, show_duration};
 use crate::fleet::plan::{Plan, PlannedStep, StartsAs, Step};
 use crate::rollout::port::ServerError;
 use crate::server::wire::{Reply, Request, Sighting, Stopped, Verified};
@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Between two looks at a server.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Between two rounds of checks.
-const CHECK_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Track {
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
@@ -55,8 +55,11 @@ impl Track {
                 }
             },
             Step::Sleep => self.ask(cx, now, step, Request::Sleep),
+            Step::HandOver => self.hand_over(cx, now, step),
             Step::Back => self.back(cx, now, step),
             Step::Unlock => self.unlock(cx, now, step),
+            Step::RunOnce => self.run_once(cx, now, step),
+            Step::PreDrain | Step::PostServer => self.hook(cx, step.step),
         }
     }
 
@@ -64,6 +67,10 @@ impl Track {
     pub(super) fn look(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
         let due = matches!(self.wait, Wait::Until(at) if now >= at);
         match step.step {
+            Step::Flip | Step::Out | Step::Back if due && cx.setup.plan.drain.by.hold().is_some() => {
+                self.ask(cx, now, step, Request::Held)
+            }
+            Step::Out if cx.setup.plan.drain.by.hold().is_some() => self.wait_for_quiet(cx, now, step),
             Step::Guard => self.guard(cx),
             Step::GuardAgain => self.guard_again(cx),
             Step::Out => self.look_out(cx, now),
@@ -77,7 +84,7 @@ impl Track {
                 self.back(cx, now, step)
             }
             Step::Flip | Step::Back if due => self.ask(cx, now, step, Request::Look),
-            Step::Start | Step::Verify if due => self.check(cx, now, step),
+            Step::Start | Step::Verify | Step::HandOver if due => self.check(cx, now, step),
             Step::In => self.look_in(cx, now),
             Step::SettleIn => self.look_settle_in(cx, now),
             _ => Progress::Stay,
@@ -98,8 +105,12 @@ impl Track {
                     ..Cause::new(CauseKind::Held, message)
                 })
             }
+            (Step::RunOnce, Reply::Once(end)) => self.ran_once(cx, end),
             (Step::Flip, Reply::Done) => {
                 self.moments.flipped = Some(now);
+                if cx.setup.plan.drain.by.hold().is_some() {
+                    return self.ask(cx, now, step, Request::Held);
+                }
                 if !(self.revert || self.course == Course::Forward) || !self.drains() {
                     // What is broken cannot show its 503; the balancer's own word follows.
                     return Progress::Proved(None);
@@ -111,6 +122,10 @@ impl Track {
                 (self.said_absent, self.wait) = (false, Wait::Views);
                 self.back(cx, now, step)
             }
+            (Step::Back, Reply::Done) if cx.setup.plan.drain.by.hold().is_some() => {
+                self.ask(cx, now, step, Request::Held)
+            }
+            (Step::Flip | Step::Out | Step::Back, Reply::Holding(seen)) => self.holding(now, step.step, seen),
             // What did not answer before does not answer now.
             (Step::Back, Reply::Done) if self.course == Course::FlipBack && !self.drains() => Progress::Proved(None),
             (Step::Back, Reply::Done) => self.ask(cx, now, step, Request::Look),
@@ -121,8 +136,10 @@ impl Track {
                 Progress::Stay
             }
             (Step::Stop, Reply::Stopped(stopped)) => self.stopped(cx, now, &stopped),
-            (Step::Start, Reply::Started(containers)) => self.started(now, &containers),
-            (Step::Start, Reply::Verified(verified)) => self.started(now, &verified.containers),
+            (Step::Start, Reply::Started(containers)) => self.started(cx, now, &containers),
+            (Step::Start, Reply::Verified(verified)) => self.started(cx, now, &verified.containers),
+            (Step::HandOver, Reply::Started(_)) => self.check(cx, now, step),
+            (Step::HandOver, Reply::Verified(verified)) => self.handed_over(cx, now, &verified),
             (Step::Verify, Reply::Done) => {
                 self.flip_first = false;
                 self.check(cx, now, step)
@@ -169,7 +186,7 @@ impl Track {
     }
 
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep, request: Request) -> Progress {
-        self.only_looks = matches!(request, Request::Look | Request::Verify { .. });
+        self.only_looks = matches!(request, Request::Look | Request::Held | Request::Verify { .. });
         let left = (self.entered + step.deadline).since(now).max(Duration::from_secs(1));
         self.wait = Wait::Ticket(cx.call(&self.plan.name, request, left));
         Progress::Stay
@@ -182,7 +199,7 @@ impl Track {
             && !self.plan.targets.is_empty()
     }
 
-    fn check(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
+    pub(super) fn check(&mut self, cx: &mut Cx<'_>, now: Stamp, step: PlannedStep) -> Progress {
         if self.flip_first && step.step == Step::Verify {
             return self.ask(cx, now, step, Request::Flip { drained: true });
         }
@@ -338,11 +355,12 @@ impl Track {
         Progress::Proved(slowest.map(|c| format!("{} took {}", c.name, show_duration(c.took))))
     }
 
-    fn started(&mut self, now: Stamp, containers: &[crate::fleet::model::Container]) -> Progress {
+    fn started(&mut self, cx: &Cx<'_>, now: Stamp, containers: &[Container]) -> Progress {
         let Some(release) = self.release() else {
             return Progress::Failed(Cause::unproved("there is no release to start"));
         };
-        match judge::containers(release, containers) {
+        let (release, containers) = self.but_for_the_gateway(cx, release, containers);
+        match judge::containers(&release, &containers) {
             Ok(()) => Progress::Proved(None),
             Err(cause) if cause.kind == CauseKind::Gone => {
                 self.seen = cause.message;
@@ -367,7 +385,8 @@ impl Track {
         let none = BTreeSet::new();
         let asleep = if started { &none } else { &verified.asleep };
         let sleep = asleep.iter().filter(|name| release.manifest.services.contains_key(*name)).count();
-        let judged = judge::services(&cx.setup.fleet, release, verified, asleep);
+        let (release, containers) = self.but_for_the_gateway(cx, release, &verified.containers);
+        let judged = judge::services(&cx.setup.fleet, &release, &Verified { containers, ..verified.clone() }, asleep);
         self.restarts = Some(restarts);
         self.wait = Wait::Until(now + CHECK_AGAIN);
         match judged {

@@ -54,6 +54,8 @@ pub(super) enum CauseKind {
     Unproved,
     /// The server is gone or the connection to it.
     Gone,
+    /// What was run once did not end well: what it changed is not ours to undo.
+    Once,
     /// SIGINT or SIGTERM.
     Interrupted,
 }
@@ -144,6 +146,7 @@ pub(super) struct Track {
     /// Health is yet to be made to fail in the new containers, because the state died with the old ones.
     pub(super) flip_first: bool,
     pub(super) is_final_check: bool,
+    pub(super) is_once: bool,
     pub(super) flip_ordered: bool,
     /// It was deployed and is taken back because another server failed: nothing is wrong with it.
     pub(super) revert: bool,
@@ -177,6 +180,7 @@ impl Track {
             only_looks: false,
             flip_first: false,
             is_final_check: false,
+            is_once: false,
             flip_ordered: false,
             revert: course == Course::RollBack,
             said: String::new(),
@@ -242,7 +246,10 @@ impl Track {
                 }
                 Step::Settle | Step::SettleIn => Some(self.nodes.in_step(self.last_answer(polls, group) + APART * 2)),
                 Step::In => {
-                    let earliest = self.entered + crate::fleet::timing::in_earliest(&numbers.settings);
+                    // Who never left is back at once.
+                    let left = plan.drain.by.hold().is_none();
+                    let earliest = crate::fleet::timing::in_earliest(&numbers.settings);
+                    let earliest = self.entered + if left { earliest } else { Duration::ZERO };
                     Some(self.nodes.in_step(earliest.max(again)))
                 }
                 Step::Stop if self.watches_its_stop(plan) => {
@@ -275,6 +282,9 @@ impl Track {
                 cx.warn(&self.plan.name, format!("health could not be made to fail on the way back: {failure}"));
                 self.moments.flipped = Some(now);
                 Progress::Proved(None)
+            }
+            Err(error @ (ServerError::Late(_) | ServerError::Lost(_))) if step.step == Step::RunOnce => {
+                Progress::Failed(self.of_once(cx, format!("whether it was run is not known: {error}")))
             }
             Err(error) => self.call_failed(now, step, error),
         };
@@ -347,7 +357,7 @@ impl Track {
         }
     }
 
-    fn settle_progress(&mut self, cx: &mut Cx<'_>, now: Stamp, progress: Progress) {
+    pub(super) fn settle_progress(&mut self, cx: &mut Cx<'_>, now: Stamp, progress: Progress) {
         let Some(step) = self.step() else { return };
         let took = secs(now.since(self.entered));
         let tell = |state, detail| Event::Step {
@@ -372,6 +382,10 @@ impl Track {
             Progress::Failed(cause) if step.step == Step::Sleep => {
                 cx.say(tell(StepState::Failed, Some(cause.message.clone())));
                 self.stays_awake(cx, now, &cause);
+            }
+            Progress::Failed(cause) if self.only_told(step.step) => {
+                cx.say(tell(StepState::Failed, Some(cause.message)));
+                self.goes_on_all_the_same(cx, now);
             }
             Progress::Failed(mut cause) => {
                 cause.step = Some(step.step);
@@ -399,7 +413,7 @@ impl Track {
         if step == Step::Back {
             self.moments.back = Some(now);
         }
-        if self.course != Course::Forward || self.is_final_check {
+        if self.course != Course::Forward || self.is_aside() {
             return;
         }
         let took = Some(secs(now.since(self.entered)));

@@ -75,6 +75,12 @@ impl Track {
                 }
                 self.take_course(now, Course::Finish, self.pick(cx, &back));
             }
+            // What is behind it serves; holding everything would lose more than an old gateway does.
+            Course::RollBack if step.step == Step::HandOver => {
+                self.undo_failed = true;
+                self.steps.pop_front();
+                self.enter(now);
+            }
             Course::RollBack | Course::LeaveStopped => self.leave_out(cx, now),
             // Whatever of these fails, the rest is still tried: a lock that stays is worse than a step that failed.
             Course::FlipBack | Course::Finish | Course::LeaveOut => {
@@ -134,6 +140,11 @@ impl Track {
         }
     }
 
+    /// The gateway's own turn, where the plan has one: its release follows that of what is behind it.
+    fn own_turn(&self) -> Vec<Step> {
+        self.plan.step(Step::HandOver).map(|one| one.step).into_iter().collect()
+    }
+
     fn interrupted(&self) -> bool {
         self.causes.iter().any(|cause| cause.kind == CauseKind::Interrupted)
     }
@@ -144,7 +155,10 @@ impl Track {
         let drains_itself = cx.setup.plan.drain.by == DrainBy::Sigterm;
         let exposed = !drains_itself && (failed >= Step::Back || (failed >= Step::Verify && !facts.survives_restart));
         let mut steps: Vec<Step> = Vec::new();
-        if exposed && !self.plan.targets.is_empty() && self.plan.starts_as.comes_in() {
+        let holds = cx.setup.plan.drain.by.hold().is_some();
+        if exposed && holds && !matches!(self.plan.starts_as, StartsAs::KeptOut(_)) {
+            steps.extend([Step::Flip, Step::Out]);
+        } else if exposed && !self.plan.targets.is_empty() && self.plan.starts_as.comes_in() {
             steps.extend([Step::Guard, Step::Flip, Step::Out, Step::Settle]);
         }
         let Some(previous) = cx.setup.previous.get(&self.plan.name) else {
@@ -162,13 +176,16 @@ impl Track {
         if self.plan.step(Step::Sleep).is_some() {
             steps.push(Step::Sleep);
         }
-        steps.extend([Step::Back, Step::In, Step::SettleIn, Step::Unlock]);
+        steps.extend([Step::Back, Step::In]);
+        steps.extend(if holds { self.own_turn() } else { vec![Step::SettleIn] });
+        steps.push(Step::Unlock);
         let steps = self.pick(cx, &steps);
         self.take_course(now, Course::RollBack, steps);
     }
 
     fn leave_out(&mut self, cx: &mut Cx<'_>, now: Stamp) {
-        let out: &[Step] = match (self.plan.targets.is_empty(), cx.setup.plan.drain.by == DrainBy::Sigterm) {
+        let takes_nothing = self.plan.targets.is_empty() && cx.setup.plan.drain.by.hold().is_none();
+        let out: &[Step] = match (takes_nothing, cx.setup.plan.drain.by == DrainBy::Sigterm) {
             (true, _) => &[Step::Unlock],
             (false, false) => &[Step::Flip, Step::Unlock],
             // The stop is the flip: only what is stopped is out.
@@ -181,10 +198,14 @@ impl Track {
     fn pick(&self, cx: &Cx<'_>, steps: &[Step]) -> Vec<PlannedStep> {
         let grace: Duration = cx.setup.plan.services.values().map(|service| service.grace).sum();
         let has_targets = !self.plan.targets.is_empty() && self.plan.starts_as.comes_in();
+        // A gateway holds whatever arrives, from a balancer or not.
+        let held = cx.setup.plan.drain.by.hold().is_some() && !matches!(self.plan.starts_as, StartsAs::KeptOut(_));
         steps
             .iter()
-            .filter(|step| {
-                has_targets || !matches!(step, Step::Back | Step::In | Step::SettleIn | Step::Out | Step::Settle)
+            .filter(|step| match step {
+                Step::Back | Step::Out => has_targets || held,
+                Step::In | Step::SettleIn | Step::Settle => has_targets,
+                _ => true,
             })
             .map(|step| {
                 self.plan.step(*step).copied().unwrap_or(PlannedStep {
@@ -198,7 +219,7 @@ impl Track {
 
     pub(super) fn interrupt(&mut self, cx: &mut Cx<'_>, now: Stamp) {
         let Some(step) = self.step().filter(|_| !self.is_done() && self.course == Course::Forward) else { return };
-        if self.is_final_check || step.step == Step::Unlock {
+        if self.is_final_check || step.step >= Step::Unlock {
             return;
         }
         if matches!(self.wait, Wait::Ticket(_)) && step.step != Step::Lock && !self.only_looks {
@@ -208,8 +229,10 @@ impl Track {
         let cause = Cause { step: Some(step.step), ..Cause::new(CauseKind::Interrupted, "interrupted") };
         if step.step >= Step::Back {
             self.causes.push(cause);
-            let steps =
-                self.pick(cx, if step.step == Step::Back { &[Step::Back, Step::Unlock] } else { &[Step::Unlock] });
+            let mut steps = if step.step == Step::Back { vec![Step::Back] } else { Vec::new() };
+            steps.extend(self.own_turn());
+            steps.push(Step::Unlock);
+            let steps = self.pick(cx, &steps);
             self.take_course(now, Course::Finish, steps);
         } else {
             self.undo(cx, now, step, cause);
@@ -228,6 +251,7 @@ impl Track {
         let undo_failed = self.undo_failed || (self.causes.len() > 1 && self.course == Course::Finish);
         let outcome = match self.course {
             _ if self.is_final_check => ServerOutcome::Deployed,
+            _ if self.is_once => ServerOutcome::Untouched,
             Course::Forward | Course::Finish if !undo_failed => match &cx.setup.plan.aim {
                 Aim::Deploy => ServerOutcome::Deployed,
                 Aim::Drain(_) => ServerOutcome::Drained,
@@ -242,7 +266,7 @@ impl Track {
             _ => ServerOutcome::Unknown,
         };
         self.outcome = Some(outcome);
-        if !self.is_final_check {
+        if !self.is_aside() {
             let what = self.sentence(outcome);
             cx.say(Event::ServerDone { server: self.plan.name.clone(), outcome, took: self.took, what });
         }
@@ -262,6 +286,12 @@ impl Track {
                 StartsAs::Empty => "is empty as before".into(),
                 StartsAs::Broken(_) | StartsAs::LeftOut(_) | StartsAs::KeptOut(_) => "is as it was before".into(),
                 StartsAs::Worker => format!("runs {previous} on"),
+                StartsAs::Serving if self.moments.flipped.is_none() => {
+                    format!("was not drained and runs {previous} on")
+                }
+                StartsAs::Serving if self.plan.step(Step::Settle).is_none() && self.plan.step(Step::Flip).is_some() => {
+                    format!("runs {previous}; requests go through again")
+                }
                 StartsAs::Serving => format!("runs {previous}; its health answers 200 again"),
             },
             ServerOutcome::RolledBack => format!("runs {previous} again"),

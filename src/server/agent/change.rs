@@ -2,7 +2,7 @@
 
 use super::record::State;
 use super::site::{Site, disk};
-use crate::fleet::model::{Container, ReleaseId};
+use crate::fleet::model::{Container, ReleaseId, ServiceName};
 use crate::fleet::patience::{self, ENGINE_MARGIN};
 use crate::fleet::release::{DEFINITION, Manifest};
 use crate::server::compose::{self, Inspected};
@@ -11,18 +11,21 @@ use crate::server::publish;
 use crate::server::run::CommandLine;
 use crate::server::settings::Settings;
 use crate::server::wire::{Failure, FailureKind, Stopped, StoppedContainer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Site {
-    /// Stops every container of the project, each with its own grace period, and removes them.
+    /// Stops every container of the project, each with its own grace period, and removes them; but for a gateway that holds what arrives
+    /// meanwhile.
     pub(super) async fn stop(&mut self) -> Result<Stopped, Failure> {
         self.hold().await?;
         self.enter(State::Stopped)?;
-        let before = self.containers().await?;
+        let staying = self.staying().await?;
+        let goes = |one: &Inspected| Some(&one.container.service) != staying.as_ref();
+        let before: Vec<Inspected> = self.containers().await?.into_iter().filter(goes).collect();
         if before.is_empty() {
             return Ok(Stopped { stopped: Vec::new(), left: Vec::new() });
         }
@@ -30,22 +33,31 @@ impl Site {
         let grace: Duration = before.iter().map(|container| container.grace).sum();
         let deadline = Instant::now() + grace + ENGINE_MARGIN;
         let began = SystemTime::now();
-        let stop = compose::stop(&self.fleet.app).cwd(Path::new("/"));
+        let names: BTreeSet<&str> = before.iter().map(|one| one.container.service.as_str()).collect();
+        let stop = match &staying {
+            Some(_) => compose::stop_some(&self.fleet.app, names.iter().copied()),
+            None => compose::stop(&self.fleet.app),
+        };
+        let stop = stop.cwd(Path::new("/"));
         let ended = self
             .change(&stop, grace + ENGINE_MARGIN)
             .await
             .and_then(|output| output.success("stopping the containers"));
-        let after = self.stopped_by(deadline, ended.is_ok()).await?;
+        let after = self.stopped_by(deadline, ended.is_ok(), &goes).await?;
         let left: Vec<Container> = after.iter().filter(|c| c.is_alive()).map(|c| c.container.clone()).collect();
         if !left.is_empty() {
             ended?;
         }
         let stopped = endings(&before, &after, began);
         if left.is_empty() {
-            let down = compose::down(&self.fleet.app).cwd(Path::new("/"));
+            let down = match &staying {
+                Some(_) => compose::remove_some(&self.fleet.app, names),
+                None => compose::down(&self.fleet.app),
+            };
+            let down = down.cwd(Path::new("/"));
             self.change(&down, ENGINE_MARGIN * 2).await?.success("removing the stopped containers")?;
         }
-        let left: Vec<Container> = self.containers().await?.into_iter().map(|c| c.container).collect();
+        let left: Vec<Container> = self.containers().await?.into_iter().filter(goes).map(|c| c.container).collect();
         if left.is_empty() && !self.fleet.drain.by.facts().survives_restart {
             // It died with the processes: nobody may take the next ones for drained.
             self.record.drained = false;
@@ -55,9 +67,14 @@ impl Site {
     }
 
     /// A client that ended has not stopped anything: the containers say whether they are.
-    async fn stopped_by(&self, deadline: Instant, patient: bool) -> Result<Vec<Inspected>, Failure> {
+    async fn stopped_by(
+        &self,
+        deadline: Instant,
+        patient: bool,
+        goes: &(impl Fn(&Inspected) -> bool + Sync),
+    ) -> Result<Vec<Inspected>, Failure> {
         loop {
-            let containers = self.containers().await?;
+            let containers: Vec<Inspected> = self.containers().await?.into_iter().filter(|one| goes(one)).collect();
             if !patient || Instant::now() >= deadline || !containers.iter().any(Inspected::is_alive) {
                 return Ok(containers);
             }
@@ -90,7 +107,14 @@ impl Site {
     }
 
     pub(super) async fn up(&mut self, release: &ReleaseId) -> Result<(), Failure> {
-        self.bring_up(release, &compose::up(&self.fleet.app, Path::new(DEFINITION))).await
+        let Some(staying) = self.staying().await? else {
+            return self.bring_up(release, &compose::up(&self.fleet.app, Path::new(DEFINITION))).await;
+        };
+        // Its turn comes when everything else runs.
+        let manifest = publish::check_files(&self.layout, release)?;
+        let names = manifest.services.keys().filter(|name| **name != staying).map(ServiceName::as_str);
+        let up = compose::up_some(&self.fleet.app, Path::new(DEFINITION), names);
+        self.bring_up(release, &up).await
     }
 
     pub(super) async fn bring_up(&mut self, release: &ReleaseId, up: &CommandLine) -> Result<(), Failure> {

@@ -5,7 +5,7 @@
 
 use super::record::{Record, State};
 use super::site::{Site, disk};
-use crate::fleet::model::{ReleaseId, ServiceName};
+use crate::fleet::model::{Container, ReleaseId, ServiceName};
 use crate::fleet::patience::longest_start;
 use crate::fleet::recovery::{PutRight, put_right, taken_over};
 use crate::fleet::release::{DEFINITION, Manifest};
@@ -130,6 +130,9 @@ impl Site {
         let all = asleep.is_empty();
         let whole = manifest.clone();
         manifest.services.retain(|service, _| !asleep.contains(service));
+        // A gateway that runs is left alone until everything else does.
+        let staying = self.staying().await?;
+        manifest.services.retain(|service, _| Some(service) != staying.as_ref());
         if !self.awake_faults(&manifest, &ids, &asleep).await?.is_empty() {
             let brought = if all {
                 self.up(&current).await
@@ -144,13 +147,17 @@ impl Site {
                 return if lasting { Err(failure) } else { Ok(Righted::Ill(failure.to_string())) };
             }
         }
-        if let Err(failure) = self.wait_until_verified(&current, |service| !asleep.contains(service)).await {
+        let counts = |service: &ServiceName| !asleep.contains(service) && Some(service) != staying.as_ref();
+        if let Err(failure) = self.wait_until_verified(&current, counts).await {
             return if self.is_to_end() { Err(failure) } else { Ok(Righted::Ill(failure.to_string())) };
         }
         if lets_back && self.is_out() {
             self.flip(false).await?;
         }
         self.layout.point(Pointer::Incoming, None).map_err(|error| disk(self.layout.dir(), &error))?;
+        if staying.is_some() {
+            self.hand_over(&current).await?;
+        }
         let end = if lets_back && self.is_out_by_hand() {
             "verified"
         } else if lets_back {
@@ -168,8 +175,10 @@ impl Site {
         ids: &BTreeMap<ServiceName, String>,
         asleep: &BTreeSet<ServiceName>,
     ) -> Result<Vec<ContainerFault>, Failure> {
+        let staying = self.staying().await?;
         let containers = self.containers().await?.into_iter().map(|c| c.container);
-        let awake: Vec<_> = containers.filter(|container| !asleep.contains(&container.service)).collect();
+        let counts = |one: &Container| !asleep.contains(&one.service) && Some(&one.service) != staying.as_ref();
+        let awake: Vec<_> = containers.filter(counts).collect();
         Ok(container_faults(manifest, ids, &awake))
     }
 

@@ -39,7 +39,9 @@ impl Site {
             self.save()?;
         }
         match self.fleet.drain.by.clone() {
-            DrainBy::File { path } | DrainBy::Gateway { path, .. } => flip_file(Path::new(&path), drained)?,
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } | DrainBy::Hold { path, .. } => {
+                flip_file(Path::new(&path), drained)?;
+            }
             DrainBy::Http { drain, undrain } => call(if drained { &drain } else { &undrain }).await?,
             DrainBy::Exec { service, drain, undrain } => {
                 self.flip_exec(service, if drained { drain } else { undrain }).await?;
@@ -118,7 +120,9 @@ impl Site {
     /// Whether health is made to fail now: the file says so itself, of the others only our record knows.
     pub(super) fn is_drained(&self, recorded: bool) -> bool {
         match &self.fleet.drain.by {
-            DrainBy::File { path } | DrainBy::Gateway { path, .. } => Path::new(path).exists(),
+            DrainBy::File { path } | DrainBy::Gateway { path, .. } | DrainBy::Hold { path, .. } => {
+                Path::new(path).exists()
+            }
             DrainBy::Http { .. } | DrainBy::Exec { .. } | DrainBy::Signal { .. } => recorded,
             DrainBy::Sigterm | DrainBy::Deregister => false,
         }

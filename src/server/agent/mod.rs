@@ -7,8 +7,10 @@
 mod change;
 mod deadman;
 mod drain;
+mod hand_over;
 mod install;
 mod observe;
+mod once;
 mod own;
 mod record;
 mod site;

@@ -60,6 +60,7 @@ impl Site {
         let absence = legible(&layout.absence(), read_json(&layout.absence()), &mut missing)?;
         let freeze = legible(&layout.freeze(), read_json(&layout.freeze()), &mut missing)?;
         let incoming = legible(layout.dir(), layout.pointer(Pointer::Incoming), &mut missing)?;
+        let once = legible(&layout.once(), read_json(&layout.once()), &mut missing)?.unwrap_or_default();
         Ok(ServerFacts {
             compose,
             engine,
@@ -78,7 +79,12 @@ impl Site {
             watchdog: legible(&layout.watchdog(), read_json(&layout.watchdog()), &mut Vec::new()).unwrap_or_default(),
             installed: self.installed(),
             asleep: self.sleepers().unwrap_or_default(),
+            once,
             drift: self.drifts(),
+            held: match self.fleet.drain.by.hold() {
+                Some(hold) => Some(probes::held(hold).await),
+                None => None,
+            },
             nodes: match self.fleet.drain.by.nodes() {
                 Some(_) => Some(probes::nodes(&self.fleet.drain.by).await),
                 None => None,

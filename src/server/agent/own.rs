@@ -100,7 +100,7 @@ impl Site {
     /// After a boot: what was left out on purpose is out again, by whichever way the server itself can say so.
     pub(in crate::server) async fn stay_out(&mut self) -> Result<(), Failure> {
         match self.fleet.drain.by {
-            DrainBy::File { .. } | DrainBy::Gateway { .. } => self.flip(true).await,
+            DrainBy::File { .. } | DrainBy::Gateway { .. } | DrainBy::Hold { .. } => self.flip(true).await,
             // The balancer's side of it outlives a boot.
             DrainBy::Deregister => Ok(()),
             // Only its stop makes health fail.

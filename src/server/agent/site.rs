@@ -2,7 +2,7 @@
 
 use super::record::{Record, State, now};
 use super::succession::Succession;
-use crate::fleet::model::{Absence, Fleet, Holder, ServerName};
+use crate::fleet::model::{Absence, Fleet, Holder, Known, ServerName};
 use crate::fleet::recovery::freed;
 use crate::fleet::verify::judge;
 use crate::server::compose::{self, Inspected, parse_inspect};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// The engine answers about its own state.
-const ENGINE: Duration = Duration::from_secs(30);
+pub(super) const ENGINE: Duration = Duration::from_secs(30);
 /// Between two tries to take a lock that is held.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
@@ -92,6 +92,8 @@ impl Site {
                 | Request::Start { .. }
                 | Request::Switch { .. }
                 | Request::Sleep
+                | Request::HandOver { .. }
+                | Request::Once { .. }
                 | Request::Absent { .. }
                 | Request::Adopt
                 | Request::Lock { .. }
@@ -137,7 +139,13 @@ impl Site {
                 Some(counter) => probes::count(counter).await,
                 None => None,
             })),
+            Request::Held => Ok(Reply::Holding(match self.fleet.drain.by.hold() {
+                Some(hold) => probes::held(hold).await,
+                None => Known::Unknown(format!("with `drain.by = \"{}\"` nobody holds", self.fleet.drain.by.word())),
+            })),
+            Request::HandOver { release } => Ok(Reply::Started(self.hand_over(&release).await?)),
             Request::Nodes => Ok(Reply::Nodes(probes::nodes(&self.fleet.drain.by).await)),
+            Request::Once { release, once } => Ok(Reply::Once(self.once(&release, &once).await?)),
             Request::Stop => Ok(Reply::Stopped(self.stop().await?)),
             Request::Start { release } => Ok(Reply::Started(self.start(&release).await?)),
             Request::Verify { release } => Ok(Reply::Verified(Box::new(self.verify(&release).await?))),

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fleet::model::{
-    Absence, AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, HostKeys, LockSpec, OnFailure, OnLoss,
-    ReleaseSpec, Rolling, Ssh, Watchdog,
+    Absence, AdminState, Balancer, BalancerKind, Batch, Drain, DrainBy, Fleet, Hooks, HostKeys, LockSpec, OnFailure,
+    OnLoss, ReleaseSpec, Rolling, Ssh, Watchdog,
 };
 use crate::server::wire::{Reply, Run};
 use std::path::Path;
@@ -59,6 +59,9 @@ pub(in crate::server) fn fleet(dir: &Path, lease: Duration) -> Fleet {
             textfile: None,
         },
         measure: None,
+        hooks: Hooks::default(),
+        run_once: Vec::new(),
+        confirm: false,
         gateway: None,
     }
 }

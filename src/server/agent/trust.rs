@@ -53,6 +53,7 @@ fn look(layout: &Layout, owners: BTreeSet<u32>, own: u32) -> Vec<String> {
         layout.successor(),
         layout.settings(),
         layout.watchdog(),
+        layout.once(),
     ];
     let notes = [layout.server_lock_note(), layout.deploy_lock_note()];
     for record in records.iter().chain(&notes) {

@@ -103,6 +103,32 @@ pub fn up_anew<'a>(app: &str, file: &Path, services: impl IntoIterator<Item = &'
         .args(services)
 }
 
+/// What the container of something that is run once is called: one for each release.
+#[must_use]
+pub fn once_name(app: &str, name: &str, release: &str) -> String {
+    format!("{app}-once-{name}-{release}")
+}
+
+/// Runs a command in a container of its own, as a service is defined; nothing else of the project is started.
+#[must_use]
+pub fn run_once(app: &str, file: &Path, service: &str, container: &str, argv: &[String]) -> CommandLine {
+    compose(app, file)
+        .args(["run", "--no-deps", "--no-TTY", "--quiet-pull", "--name", container, service])
+        .args(argv.iter().map(String::as_str))
+}
+
+/// What became of such a container: its state and exit code.
+#[must_use]
+pub fn once_state(container: &str) -> CommandLine {
+    docker(["container", "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", container])
+}
+
+/// Removes a container, by force where it runs.
+#[must_use]
+pub fn remove_container(container: &str) -> CommandLine {
+    docker(["container", "rm", "--force", container])
+}
+
 /// Stops every container of the project, each with its own grace period.
 #[must_use]
 pub fn stop(app: &str) -> CommandLine {
@@ -119,6 +145,36 @@ pub fn stop_some<'a>(app: &str, services: impl IntoIterator<Item = &'a str>) -> 
 #[must_use]
 pub fn create_some<'a>(app: &str, file: &Path, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
     compose(app, file).args(["create", "--no-build", "--pull", "never", "--"]).args(services)
+}
+
+/// Removes the stopped containers of these services.
+#[must_use]
+pub fn remove_some<'a>(app: &str, services: impl IntoIterator<Item = &'a str>) -> CommandLine {
+    project(app).args(["rm", "--force", "--"]).args(services)
+}
+
+/// One more container of a service, beside the one that the definition has, and of this name.
+#[must_use]
+pub fn beside(app: &str, file: &Path, service: &str, name: &str) -> CommandLine {
+    compose(app, file).args(["run", "--detach", "--no-deps", "--name", name, "--", service])
+}
+
+/// What Compose makes of a service's definition; a container of it bears it as a label.
+#[must_use]
+pub fn config_hash(app: &str, file: &Path, service: &str) -> CommandLine {
+    compose(app, file).args(["config", "--hash", service])
+}
+
+/// Whatever becomes of a container, the engine does not start it again.
+#[must_use]
+pub fn no_restart(container: &str) -> CommandLine {
+    docker(["update", "--restart", "no", container])
+}
+
+/// Ends one container, with its own grace period.
+#[must_use]
+pub fn stop_container(container: &str) -> CommandLine {
+    docker(["stop", container])
 }
 
 /// Removes the project's stopped containers, orphans and networks.
@@ -225,6 +281,27 @@ mod tests {
                 "never",
                 "--remove-orphans",
                 "--quiet-pull"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_run_once_is_a_container_of_its_own_and_a_value() {
+        let argv = ["./manage.py".to_owned(), "migrate; rm -rf $HOME".to_owned()];
+        let name = once_name("mythex", "migrate", "0123456789ab");
+        let line = run_once("mythex", Path::new("compose.resolved.json"), "api", &name, &argv).argv;
+        assert_eq!(
+            line[8..],
+            [
+                "run",
+                "--no-deps",
+                "--no-TTY",
+                "--quiet-pull",
+                "--name",
+                "mythex-once-migrate-0123456789ab",
+                "api",
+                "./manage.py",
+                "migrate; rm -rf $HOME"
             ]
         );
     }

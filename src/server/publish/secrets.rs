@@ -10,6 +10,8 @@ use std::os::unix::fs::PermissionsExt as _;
 /// A shorter value is a word that may stand anywhere.
 const SHORTEST: usize = 4;
 const HIDDEN: &str = "[secret]";
+/// A variable with one of these in its name holds one.
+const CALLED: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "_KEY"];
 
 /// Every value that must not be said.
 #[derive(Debug, Default)]
@@ -33,6 +35,17 @@ impl Secrets {
         Self::of(secret.filter_map(|name| super::stage::read_file(layout, id, name).ok()))
     }
 
+    /// Those of the texts of env files, and of variables that are called like secrets.
+    pub fn of_a_machine(
+        files: impl Iterator<Item = Vec<u8>>,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Self {
+        let called = |name: &str| CALLED.iter().any(|word| name.to_ascii_uppercase().contains(word));
+        let mut all = Self::of(files);
+        all.0.extend(variables.filter(|(name, _)| called(name)).map(|(_, value)| value));
+        all.in_order()
+    }
+
     fn of(texts: impl Iterator<Item = Vec<u8>>) -> Self {
         let mut values = Vec::new();
         for bytes in texts {
@@ -41,22 +54,28 @@ impl Secrets {
                 values.extend([value, value.trim_matches(['\'', '"'])].map(ToOwned::to_owned));
             }
         }
-        values.retain(|value| value.chars().count() >= SHORTEST);
+        Self(values).in_order()
+    }
+
+    fn in_order(mut self) -> Self {
+        self.0.retain(|value| value.chars().count() >= SHORTEST);
         // Longer ones first: one may be part of another.
-        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        values.dedup();
-        Self(values)
+        self.0.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.0.dedup();
+        self
+    }
+
+    /// A text without them.
+    pub fn hide(&self, text: &mut String) {
+        for value in &self.0 {
+            *text = text.replace(value, HIDDEN);
+        }
     }
 
     /// The failure without them.
     pub fn hidden(&self, mut failure: Failure) -> Failure {
-        let hide = |text: &mut String| {
-            for value in &self.0 {
-                *text = text.replace(value, HIDDEN);
-            }
-        };
-        hide(&mut failure.message);
-        failure.output.iter_mut().for_each(hide);
+        self.hide(&mut failure.message);
+        failure.output.iter_mut().for_each(|line| self.hide(line));
         failure
     }
 }
