@@ -298,6 +298,8 @@ pub struct Took {
     pub start: Option<f64>,
     /// Staying so.
     pub stable: Option<f64>,
+    /// Putting back to sleep what slept before.
+    pub sleep: Option<f64>,
     /// Until the balancer said that every target is healthy.
     #[serde(rename = "in")]
     pub in_: Option<f64>,
@@ -394,6 +396,8 @@ pub struct Floor {
     pub start: f64,
     /// `rolling.stable`.
     pub stable: f64,
+    /// Putting back to sleep what slept before, as observed.
+    pub sleep: f64,
     /// `H x I`.
     #[serde(rename = "in")]
     pub in_: f64,
@@ -405,7 +409,7 @@ impl Floor {
     /// Their sum.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        self.out + self.settle_out + self.stop + self.start + self.stable + self.in_ + self.settle_in
+        self.out + self.settle_out + self.stop + self.start + self.stable + self.sleep + self.in_ + self.settle_in
     }
 }
 

@@ -114,18 +114,23 @@ fn parts(took: &Took) -> String {
     if total > 0.0 { format!(" ({total:.1}s)") } else { String::new() }
 }
 
-fn values(took: &Took) -> [Option<f64>; 7] {
-    [took.out, took.settle_out, took.stop, took.start, took.stable, took.in_, took.settle_in]
+fn values(took: &Took) -> [Option<f64>; 8] {
+    [took.out, took.settle_out, took.stop, took.start, took.stable, took.sleep, took.in_, took.settle_in]
 }
 
 /// The table per server: how long each part took.
 #[must_use]
 pub(super) fn took_table(rows: &[(ServerName, Took)]) -> String {
-    let head = ["server", "out", "settle", "stop", "start", "stable", "in", "settle"];
-    let mut lines: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
+    let head = ["out", "settle", "stop", "start", "stable", "sleep", "in", "settle"];
+    // Where nothing sleeps there is nothing to say about it.
+    let shown = |part: &str| part != "sleep" || rows.iter().any(|(_, took)| took.sleep.is_some());
+    let first = |name: &str| vec![name.to_owned()];
+    let mut lines: Vec<Vec<String>> = vec![first("server")];
+    lines[0].extend(head.iter().filter(|part| shown(part)).map(ToString::to_string));
     for (server, took) in rows {
-        let cells = values(took).into_iter().map(|v| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}s")));
-        lines.push(std::iter::once(server.to_string()).chain(cells).collect());
+        let cells = head.iter().zip(values(took)).filter(|(part, _)| shown(part));
+        let cells = cells.map(|(_, took)| took.map_or_else(|| "-".to_owned(), |took| format!("{took:.1}s")));
+        lines.push(first(server.as_str()).into_iter().chain(cells).collect());
     }
     table(&lines)
 }

@@ -6,6 +6,8 @@ asleep.py BINARY [NAME...]   run all cases, or those whose name contains one of 
 """
 import json
 import subprocess
+import sys
+import threading
 import time
 
 import suite
@@ -133,11 +135,13 @@ class Cases(suite.Base):
         self.unlocked()
 
     def test_03_the_watchdog_leaves_it_asleep(self):
+        mark = self.world.load.mark()
         time.sleep(6 * INTERVAL)
         for server in SERVERS:
             seen = self.state(server)
             self.assertEqual((seen["word"], seen["healed"]), ("fine", {}), server)
         self.runs(self.v2)
+        self.nothing_lost(mark)
 
     def test_04_a_rollback_leaves_it_asleep_too(self):
         mark = self.world.load.mark()
@@ -150,6 +154,7 @@ class Cases(suite.Base):
         self.nothing_lost(mark)
 
     def test_05_what_a_dead_deploy_renewed_is_as_before_and_asleep(self):
+        mark = self.world.load.mark()
         process = self.world.start("deploy", "--servers", "web-1", tag="v1")
         for line in process.stdout:
             event = json.loads(line)
@@ -164,6 +169,7 @@ class Cases(suite.Base):
         self.runs(self.v2)
         self.ended(self.world.run("deploy", "--start-over", "--wait", "1m", tag="v2"), 0)
         self.runs(self.v2)
+        self.nothing_lost(mark)
 
     def test_06_a_server_reboots_and_it_sleeps_on(self):
         before = self.log("web-3")
@@ -181,21 +187,47 @@ class Cases(suite.Base):
         self.assertIn("woke", kinds[-2])
         self.runs(self.v2)
 
-    def test_08_who_asks_in_the_middle_of_a_deploy_is_answered_and_it_stays_awake(self):
+    def test_07a_the_engine_restarts_and_it_sleeps_on_and_is_woken_after_it(self):
+        before = self.log("web-3")
+        self.out_and_in_again("web-3", lambda: self.world.on("web-3", "systemctl", "restart", "--no-block", "docker"))
+        time.sleep(3 * INTERVAL)
+        self.runs(self.v2)
+        self.assertEqual(self.log("web-3"), before, "nobody woke it")
+        self.assertEqual(self.get("web-3")["version"], self.v2[:12])
+        self.until("it sleeps again", lambda: (self.record("web-3") or {}).get("state") == "asleep")
+        self.runs(self.v2)
+
+    def test_08_who_asks_in_the_middle_of_a_deploy_is_answered_as_soon_as_it_runs_and_it_stays_awake(self):
+        mark = self.world.load.mark()
         process = self.world.start("deploy", "--servers", "web-2", tag="v1")
-        answer = None
+        answers = []
+        asks = threading.Thread(target=lambda: answers.append((self.get("web-2"), time.monotonic())))
+        began = started = None
         for line in process.stdout:
             event = json.loads(line)
-            if event.get("event") == "step" and event["step"] == "settle" and event["state"] == "began":
-                answer = subprocess.Popen(
-                    ["docker", "exec", next(s["container"] for s in self.world.fleet["servers"] if s["name"] == "web-2"),
-                     "curl", "-s", "-m", "60", "-H", "host: cms.test", "http://127.0.0.1:8300/version"],
-                    text=True, stdout=subprocess.PIPE)
+            if event.get("event") != "step" or event["server"] != "web-2":
+                continue
+            if (event["step"], event["state"]) == ("stop", "proved"):
+                began = time.monotonic()
+                asks.start()
+            if (event["step"], event["state"]) == ("start", "proved"):
+                started = time.monotonic()
                 break
         end = suite.End(process)
+        ended = time.monotonic()
         self.ended(end, 0, "deployed")
-        out, _ = answer.communicate(timeout=60)
-        self.assertIn(json.loads(out)["version"], (self.v1[:12], self.v2[:12]))
+        asks.join(60)
+        (answer, answered), = answers
+        self.assertEqual(answer["version"], self.v1[:12])
+        # From the start on it waits for the app alone; half of its hold is 25 s, and the deploy goes on for longer than this.
+        self.assertLess(answered - started, 5, f"asked {started - began:.1f}s before")
+        self.assertLess(answered, ended, "nobody waits for the end of the deploy")
+        self.nothing_lost(mark, end)
+        print(f"\nanswered {answered - began:.1f}s after it was asked, {answered - started:.1f}s after the start, "
+              f"{ended - answered:.1f}s before the end", file=sys.stderr)
+        slept = [e.get("detail") for e in end.events
+                 if e.get("event") == "step" and (e["step"], e["state"]) == ("sleep", "proved")]
+        self.assertEqual(slept, [None], "what somebody asked for is not put back")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,22 @@ fn the_plan_says_so_and_its_second_reader_wants_the_step() {
     assert!(notes.iter().any(|note| note.what == "would leave awake what sleeps"), "{notes:?}");
 }
 
+/// No server comes back before what slept is off again: the floor without it would blame a run for what it cannot leave out.
+#[tokio::test(start_paused = true)]
+async fn putting_back_to_sleep_counts_for_the_floor_as_it_was_seen() {
+    let world = asleep(EXAMPLE).await;
+    let with = world.deploy().await.ending.expect("ended");
+    let parts: Vec<f64> = with.took.iter().filter_map(|(_, took)| took.sleep).collect();
+    assert!(parts.len() == 3 && parts.iter().all(|took| (4.0..5.0).contains(took)), "{parts:?}");
+    assert!((with.floor.sleep - parts.iter().sum::<f64>()).abs() < 0.001, "one server at a time: {:?}", with.floor);
+    let without = World::new(fleet(EXAMPLE), 3, |_| {}).await.deploy().await.ending.expect("ended");
+    assert_eq!((without.floor.sleep, without.took[0].1.sleep), (0.0, None));
+    let longer = with.seconds - without.seconds;
+    assert!(longer > 8.0, "it is waited for: {longer} s");
+    let grown = with.floor.seconds() - without.floor.seconds();
+    assert!((grown - with.floor.sleep).abs() < 1.0, "{grown}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_runs_the_release_and_lets_something_sleep_is_left_alone() {
     let world = asleep(EXAMPLE).await;

@@ -27,6 +27,7 @@ mod peers;
 mod plans;
 mod provision;
 mod simulation;
+mod sleepers;
 mod team;
 mod timing;
 mod world;

@@ -816,6 +816,9 @@ impl SimPort {
         }
         let wait = match &request {
             Request::Start { .. } => Duration::from_secs(3),
+            Request::Sleep if self.world.with(|inner| inner.sims[&self.name].asleep.is_some()) => {
+                Duration::from_secs(4)
+            }
             _ => Duration::from_millis(50),
         };
         let reply = match request {

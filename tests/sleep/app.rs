@@ -12,7 +12,7 @@
 //! | GRPC | speaks HTTP/2 and gives every gRPC message back |
 //!
 //! `GET /anything` answers the path and how many requests came before, a body is answered with its length, `/stream` goes on
-//! for ever, `/slow` takes two seconds, and an upgrade becomes an echo.
+//! for ever, `/slow` takes two seconds, `/missing` is not there, and an upgrade becomes an echo.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -119,7 +119,8 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
             thread::sleep(Duration::from_secs(2));
         }
         let text = format!("{path} {before} {}", body.len());
-        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len())?;
+        let status = if path == "/missing" { "404 Not Found" } else { "200 OK" };
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{text}", text.len())?;
     }
 }
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import unittest
@@ -167,6 +168,14 @@ class Wake(unittest.TestCase):
             made.becomes("asleep")
             self.assertFalse(made.runs("helper"))
 
+    def test_08a_an_app_that_answers_404_is_there(self):
+        with server() as made:
+            one(made)
+            began = time.monotonic()
+            self.assertIn("404", made.get("/missing").splitlines()[0])
+            self.assertLess(time.monotonic() - began, 5)
+            self.assertEqual((made.state(), made.begun("cms")), ("awake", 1))
+
     def test_09_one_that_hangs_delays_no_other(self):
         with server() as made:
             made.container("hangs", START_AFTER=3_600_000)
@@ -259,6 +268,36 @@ class Sleep(unittest.TestCase):
                 self.assertIn("200", made.get("/now").splitlines()[0], "the lock is still held, and nothing is stopped")
             self.assertEqual(made.begun("cms"), 2)
 
+    def test_13b_who_waits_for_planned_work_goes_as_soon_as_it_runs_and_is_not_to_be_stopped(self):
+        with server() as made:
+            one(made, START_AFTER=500)
+            made.get()
+            made.becomes("asleep")
+            path = made.path / "app" / "asleep" / "cms.test.json"
+            with open(made.path / "app" / "lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                # As a deploy starts it to verify it: that is nobody's use.
+                world.run("docker", "start", made.containers["cms"])
+                time.sleep(2)
+                self.assertEqual((made.state(), made.record()["state"]), ("asleep", "asleep"))
+                asleep = made.record()
+                path.write_text(json.dumps({**asleep, "state": "stopping", "until": int(time.time()) + 60}))
+                with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as client:
+                    client.sendall(b"GET /waits HTTP/1.1\r\nhost: cms.test\r\nconnection: close\r\n\r\n")
+                    client.settimeout(3)
+                    with self.assertRaises(TimeoutError, msg="it runs, and is about to be stopped"):
+                        client.recv(4096)
+                    path.write_text(json.dumps(asleep))
+                    began = time.monotonic()
+                    client.settimeout(30)
+                    self.assertIn(b"/waits", client.recv(4096))
+                    # Half of its hold is 25 s; nobody has to wait for that.
+                    self.assertLess(time.monotonic() - began, 2)
+                self.assertIsNone(made.record(), "whoever holds the lock does not put it back to sleep")
+            self.assertEqual(made.begun("cms"), 2)
+            _, found = made.sleep("report", check=False)
+            self.assertEqual(len(found["reports"][0]["report"]["wakes"]), 2, "somebody asked for it")
+
     def test_14_started_and_stopped_by_others_it_is_adopted_and_noticed(self):
         with server() as made:
             one(made, 'services = ["cms"], after = "3s", awake = "1s"', START_AFTER=0)
@@ -296,6 +335,23 @@ class Sleep(unittest.TestCase):
             made.becomes("asleep")
             self.assertIn("200", made.get().splitlines()[0])
 
+    def test_15a_a_torn_record_is_no_reason_not_to_serve_and_is_made_true_again(self):
+        for runs in (False, True):
+            with server() as made:
+                one(made, START_AFTER=500)
+                made.get()
+                made.becomes("asleep")
+                made.stop()
+                (made.path / "app" / "asleep" / "cms.test.json").write_text('{"format":1,"ho')
+                if runs:
+                    world.run("docker", "start", made.containers["cms"])
+                made.start()
+                self.assertIn("200", made.get().splitlines()[0])
+                self.assertIsNone(made.record())
+                self.assertIn("cms.test.json", made.said("noticed")[0])
+                made.becomes("asleep")
+                self.assertEqual(made.record()["state"], "asleep")
+
     def test_16_commands_wake_and_put_to_sleep_and_a_reload_that_ends_it_wakes(self):
         with server() as made:
             one(made, 'services = ["cms"], after = "1h"', START_AFTER=0, MEMORY=64)
@@ -332,6 +388,7 @@ class Sleep(unittest.TestCase):
             made.config = without
             made.start()
             self.assertIn("200", made.get().splitlines()[0], "it is awake as far as anybody knows")
+            self.assertIn("200", made.get("/health").splitlines()[0], "nor is the gateway itself taken for broken")
             until("it says so", lambda: made.said("not_slept"))
             self.assertTrue(made.runs("cms"))
 
@@ -360,6 +417,34 @@ class Sleep(unittest.TestCase):
                     tunnel.sendall(b"ping")
                     self.assertEqual(tunnel.recv(10), b"ping")
                 self.assertEqual(made.state(), "awake", "it still counts")
+
+
+    def test_19_a_second_gateway_of_the_same_hosts_is_told_by_the_first(self):
+        with server() as made:
+            one(made, START_AFTER=0)
+            path = made.path / "second.toml"
+            text = (made.path / "gateway.toml").read_text().replace("control.sock", "second.sock")
+            for mine in (made.listen, made.metrics_at):
+                text = text.replace(str(mine), str(world.port()))
+            path.write_text(text)
+            with open(made.path / "second.log", "w") as out:
+                second = subprocess.Popen([BINARY, "gateway", "-c", str(path)], cwd=made.path, stdout=out, stderr=out)
+            try:
+                until("it is told", lambda: any("another gateway" in what for what in made.said("noticed")))
+            finally:
+                second.terminate()
+                second.wait(timeout=30)
+            made.stop()
+            made.start()
+            old, log = made.gateway, made.log
+            with socket.create_connection(("127.0.0.1", made.listen), timeout=30) as tunnel:
+                tunnel.sendall(b"GET / HTTP/1.1\r\nhost: cms.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+                self.assertIn(b"101", tunnel.recv(4096))
+                made.start("--take-over")
+                time.sleep(6)
+                self.assertIsNone(old.poll(), "it stays for the tunnel")
+            old.wait(timeout=30)
+            self.assertNotIn("has taken", log.read_text(), "one that takes over is no second one")
 
 
 def started(made, service):

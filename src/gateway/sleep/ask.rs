@@ -13,6 +13,8 @@ use tokio::net::UnixStream;
 
 /// Format number of both lines.
 pub const FORMAT: u32 = 1;
+/// Between two looks whether the socket is still ours.
+const LOOK: Duration = Duration::from_secs(5);
 /// How long a question may be.
 const LONGEST: u64 = 16 * 1024;
 
@@ -126,8 +128,25 @@ pub(super) async fn serve(place: Arc<Place>, shared: Arc<Shared>) {
         }
         tokio::time::sleep(Duration::from_secs(60)).await;
     };
+    let ours = inode(&path);
+    let mut told = false;
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = tokio::time::sleep(LOOK), if !told => {
+                told = !shared.is_leaving() && inode(&path).is_some_and(|now| Some(now) != ours);
+                if told {
+                    let what = format!(
+                        "another gateway has taken {}: each of the two puts to sleep what only the other one's requests need; let one of them \
+                         alone have these hosts",
+                        path.display()
+                    );
+                    place.tell(crate::event::GatewayState::Noticed, what);
+                }
+                continue;
+            }
+        };
+        let Ok((stream, _)) = accepted else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -135,6 +154,10 @@ pub(super) async fn serve(place: Arc<Place>, shared: Arc<Shared>) {
         // Who does not ask in time is not answered.
         tokio::spawn(tokio::time::timeout(Duration::from_secs(10), async move { one(stream, &place, &shared).await }));
     }
+}
+
+fn inode(path: &std::path::Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|meta| std::os::unix::fs::MetadataExt::ino(&meta))
 }
 
 async fn one(mut stream: UnixStream, place: &Place, shared: &Shared) -> std::io::Result<()> {

@@ -133,6 +133,10 @@ impl Keeper {
 
     async fn run(mut self) {
         let mut changed = self.place.changed.subscribe();
+        if let Err(error) = asleep::read(self.place.dir(), &self.name) {
+            let what = format!("whether {} sleeps cannot be read, so it is woken: {error}", self.name);
+            self.place.tell(GatewayState::Noticed, what);
+        }
         loop {
             let Some(next) = self.turn() else { return };
             tokio::select! {
@@ -275,7 +279,7 @@ impl Keeper {
                     self.look();
                 }
             }
-            Done::Deferred(turn) => drop(self.standing.sleeping(|sleep| sleep.deferred(turn, now))),
+            Done::Deferred(turn, told) => drop(self.standing.sleeping(|sleep| sleep.deferred(turn, told, now))),
             Done::Started(turn, result) => {
                 self.inner = result.as_ref().ok().copied().flatten();
                 self.standing.sleeping(|sleep| sleep.started(turn, result.map(drop), now));
@@ -302,7 +306,7 @@ impl Keeper {
             (Effect::Stop { turn, begun }, Some(spec)) => {
                 drop(self.work.spawn(work::stop(place, standing, spec, turn, begun)));
             }
-            (Effect::Start { .. } | Effect::Stop { .. }, None) => {}
+            (Effect::Start { .. } | Effect::Stop { .. } | Effect::Adopt { .. }, None) => {}
             (Effect::Clear, _) => self.clear(),
             (Effect::Tell(after), _) => self.standing.send_away(after),
             (Effect::Failed { why, open }, _) => self.failed(why, open),
@@ -313,6 +317,11 @@ impl Keeper {
                 self.note(What::NotSlept { why });
             }
             (Effect::Woke(parts), _) => self.woke(&parts),
+            (Effect::Adopt { epoch }, Some(spec)) => {
+                // It runs, and nobody was seen to work here: with a full disk that must be enough.
+                let told = place.say_wanted(&self.name, &spec, Duration::ZERO, true);
+                standing.sleeping(|sleep| sleep.adopted(epoch, told, Instant::now()));
+            }
             (Effect::Adopted, _) => {
                 self.place.tell(GatewayState::Noticed, format!("{} was started by somebody else", self.name));
                 self.note(What::Adopted);

@@ -52,6 +52,8 @@ pub(in crate::gateway) struct Sleep {
     starting: bool,
     stopping: bool,
     then: Option<bool>,
+    /// While a wake waits for planned work: whether who works here knows that it is wanted, and so lets run what he starts.
+    told: Option<bool>,
     written: Written,
     effects: Vec<Effect>,
     #[cfg(test)]
@@ -80,6 +82,7 @@ impl Sleep {
             starting: false,
             stopping: false,
             then: None,
+            told: None,
             written,
             effects: vec![Effect::Look],
             #[cfg(test)]
@@ -157,6 +160,9 @@ impl Sleep {
         // Who lived long enough is not in a crash loop.
         if self.passes() && now.saturating_duration_since(self.since) >= self.rules.awake {
             self.failures = 0;
+        }
+        if !matches!(state, State::Waking(_)) {
+            self.told = None;
         }
         self.state = state;
         self.since = now;
@@ -241,92 +247,12 @@ impl Sleep {
             if let Some(wake) = &mut self.wake {
                 wake.accepted = Some(now);
             }
-            self.awake(true, now);
+            // What somebody else started is his to stop again: that is no crash.
+            self.awake(self.told != Some(true), now);
             self.effects.push(Effect::Clear);
             if self.unanswered == 0 {
                 self.woke(None);
             }
-        }
-    }
-
-    /// The call returned.
-    pub(in crate::gateway) fn started(&mut self, turn: u64, result: Result<(), String>, now: Instant) {
-        self.starting = false;
-        self.follow();
-        if turn != self.turn || self.state != State::Waking(Wait::Call) {
-            return;
-        }
-        match result {
-            Ok(()) => {
-                if let Some(wake) = &mut self.wake {
-                    wake.ran = Some(now);
-                }
-                self.turn_to(State::Waking(Wait::Accept), now);
-            }
-            Err(why) => self.fail(why, now),
-        }
-    }
-
-    /// The call is made in this moment.
-    pub(in crate::gateway) fn calls(&mut self, turn: u64, now: Instant) {
-        if let (true, Some(wake)) = (turn == self.turn, &mut self.wake) {
-            wake.called.get_or_insert(now);
-        }
-    }
-
-    /// The call was not made: somebody else works here.
-    pub(in crate::gateway) fn deferred(&mut self, turn: u64, now: Instant) {
-        self.starting = false;
-        self.follow();
-        if turn == self.turn && self.state == State::Waking(Wait::Call) {
-            self.state = State::Waking(Wait::Work { look: now + DEFERRED });
-            self.epoch += 1;
-        }
-    }
-
-    /// Whether the stop may begin now: the last moment in which somebody could have come.
-    pub(in crate::gateway) fn commit(&mut self, turn: u64, now: Instant) -> bool {
-        match self.state {
-            State::Draining if turn == self.turn && !self.leaving => self.turn_to(State::Stopping, now),
-            // What the gateway before this one began is ended.
-            State::Stopping if turn == self.turn => {}
-            _ => return !self.has(Guard::LastWord),
-        }
-        true
-    }
-
-    /// A stop ended.
-    pub(in crate::gateway) fn stopped(&mut self, turn: u64, ended: Stopped, now: Instant) {
-        self.stopping = false;
-        self.follow();
-        if turn != self.turn {
-            return;
-        }
-        match (self.state, ended) {
-            (State::Draining, Stopped::NotBegun(why)) => {
-                self.not_before = now + NOT_NOW;
-                self.effects.push(Effect::NotSlept(why));
-                self.stays(now);
-            }
-            (State::Stopping, Stopped::Done) => {
-                self.effects.push(Effect::Slept);
-                self.turn_to(State::Asleep, now);
-                if self.has(Guard::WakeAfterStop) {
-                    self.wake_if_wanted(now);
-                }
-            }
-            (State::Stopping, Stopped::NotBegun(why)) => {
-                self.effects.extend([Effect::NotSlept(why), Effect::Look]);
-                self.written = Written::Stopping;
-                self.turn_to(State::Unknown, now);
-            }
-            (State::Stopping, Stopped::Broken(why)) => {
-                self.effects.extend([Effect::NotSlept(why), Effect::Clear, Effect::Look]);
-                self.not_before = now + NOT_NOW;
-                self.written = Written::Nothing;
-                self.turn_to(State::Unknown, now);
-            }
-            _ => {}
         }
     }
 
@@ -359,9 +285,14 @@ impl Sleep {
                     self.refused = false;
                 }
             }
-            State::Asleep | State::Away if !off && !seen.planned => self.adopt(now),
-            State::Failed { until } if !off && !seen.planned && now >= until => self.adopt(now),
-            State::Waking(Wait::Work { .. }) if !off && !seen.planned => self.adopt(now),
+            State::Asleep | State::Away if !off && !seen.planned => self.adopt(),
+            State::Failed { until } if !off && !seen.planned && now >= until => self.adopt(),
+            State::Waking(Wait::Work { .. }) if !off && (self.told == Some(true) || !self.has(Guard::Told)) => {
+                self.join(now);
+            }
+            State::Waking(Wait::Accept) if off && self.told == Some(true) => {
+                self.turn_to(State::Waking(Wait::Work { look: now }), now);
+            }
             State::Waking(Wait::Accept) if off => self.fail("it ended before it accepted a connection".to_owned(), now),
             _ => {}
         }
@@ -380,7 +311,6 @@ impl Sleep {
             State::Waking(Wait::Work { look }) if now >= look && self.has(Guard::LooksAgain) => {
                 let force = now.saturating_duration_since(self.since) >= self.rules.patience;
                 self.state = State::Waking(Wait::Call);
-                self.epoch += 1;
                 self.call(force);
             }
             State::Waking(Wait::Accept) if now >= self.since + self.rules.start && self.has(Guard::StartEnds) => {
@@ -401,6 +331,7 @@ impl Sleep {
     }
 }
 
+mod calls;
 mod turns;
 mod wishes;
 mod words;

@@ -22,6 +22,7 @@ pub use report::{Gate, Report, Verdict, Waking};
 use crate::fleet::model::{HostSpec, SleepPlace, SleepSpec};
 use crate::server::layout::asleep::{self, Off};
 use machine::{Rules, Sleep, Written};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Instant;
 
@@ -37,18 +38,21 @@ fn rules(spec: &SleepSpec, host: &HostSpec) -> Rules {
     }
 }
 
-/// The machine of a host, beginning with what was written down; `None` where it never sleeps.
+/// The machine of a host, beginning with what was written down; `None` where it never sleeps. A record that is broken is its own
+/// gateway's to make true again: by waking what it may have been about, which costs memory and loses nothing.
 ///
 /// # Errors
 /// When what was written down cannot be read: whether it sleeps is then unknown.
 pub(super) fn begin(place: Option<&SleepPlace>, host: &HostSpec) -> Result<Option<Sleep>, String> {
     let (Some(place), Some(spec)) = (place, &host.sleep) else { return Ok(None) };
-    let found = asleep::read(Path::new(&place.dir), host.name.as_str());
-    let written = match found.map_err(|error| format!("gateway.host.{}: {error}", host.name))?.map(|one| one.state) {
-        None => Written::Nothing,
-        Some(Off::Stopping) => Written::Stopping,
-        Some(Off::Asleep) => Written::Asleep,
-        Some(Off::Waking) => Written::Waking,
+    let written = match asleep::read(Path::new(&place.dir), host.name.as_str()).map(|found| found.map(|one| one.state))
+    {
+        Ok(None) => Written::Nothing,
+        Ok(Some(Off::Stopping)) => Written::Stopping,
+        Ok(Some(Off::Asleep)) => Written::Asleep,
+        Ok(Some(Off::Waking)) => Written::Waking,
+        Err(error) if error.kind() == ErrorKind::InvalidData => Written::Waking,
+        Err(error) => return Err(format!("gateway.host.{}: {error}", host.name)),
     };
     Ok(Some(Sleep::new(rules(spec, host), written, Instant::now())))
 }

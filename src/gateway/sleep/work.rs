@@ -44,7 +44,8 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) enum Done {
     Looked(u64, Option<Seen>, Option<SocketAddr>),
-    Deferred(u64),
+    /// Whether who works here knows that it is wanted.
+    Deferred(u64, bool),
     /// With where the backend itself has the port that requests go to, if that is known.
     Started(u64, Result<Option<SocketAddr>, String>),
     Stopped(u64, Stopped, Slept),
@@ -75,7 +76,7 @@ impl Place {
 
     fn write(&self, host: &str, spec: &SleepSpec, state: Off, most: Option<Duration>, why: String) -> io::Result<()> {
         let now = epoch().as_secs();
-        let known = asleep::read(self.dir(), host)?;
+        let known = self.known(host)?;
         asleep::write(
             self.dir(),
             &Asleep {
@@ -95,10 +96,18 @@ impl Place {
 }
 
 impl Place {
+    /// What stands in its record; what cannot be understood is written anew.
+    fn known(&self, host: &str) -> io::Result<Option<Asleep>> {
+        match asleep::read(self.dir(), host) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+            known => known,
+        }
+    }
+
     /// Writes down that it is woken, unless somebody who has the lock stops it right now: he is waited for.
     fn begin_wake(&self, host: &str, spec: &SleepSpec, locked: bool) -> io::Result<bool> {
         let _turn = asleep::turn(self.dir())?;
-        let known = asleep::read(self.dir(), host)?;
+        let known = self.known(host)?;
         let stops = known.is_some_and(|known| known.state == Off::Stopping && known.is_meant(epoch().as_secs()));
         if stops && !locked {
             return Ok(false);
@@ -107,16 +116,24 @@ impl Place {
         Ok(true)
     }
 
-    /// Tells whoever works here that it is not to be put back to sleep.
-    fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration) {
+    /// Tells whoever works here that it is not to be put back to sleep; whether he will not do so, `unknown` where the disk does not
+    /// take it.
+    pub(super) fn say_wanted(&self, host: &str, spec: &SleepSpec, patience: Duration, unknown: bool) -> bool {
         let written = asleep::turn(self.dir()).and_then(|_turn| {
-            let sleeps = asleep::read(self.dir(), host)?.is_some_and(|known| known.state == Off::Asleep);
-            let most = Some(patience + spec.start);
-            if sleeps { self.write(host, spec, Off::Waking, most, ASKED.to_owned()) } else { Ok(()) }
+            match self.known(host)? {
+                Some(known) if known.state == Off::Stopping && known.is_meant(epoch().as_secs()) => return Ok(false),
+                Some(known) if known.state != Off::Waking => {
+                    self.write(host, spec, Off::Waking, Some(patience + spec.start), ASKED.to_owned())?;
+                }
+                // What no record calls asleep is put to sleep by nobody.
+                _ => {}
+            }
+            Ok(true)
         });
-        if let Err(error) = written {
+        written.unwrap_or_else(|error| {
             self.tell(GatewayState::Noticed, format!("{host}: that it is wanted cannot be written down: {error}"));
-        }
+            unknown
+        })
     }
 }
 
@@ -156,8 +173,7 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
     let host = standing.host().spec.name.to_string();
     let held = match place.lock.take() {
         Ok(None) if !force => {
-            place.say_wanted(&host, &spec, standing.host().spec.hold / 2);
-            return Done::Deferred(turn);
+            return Done::Deferred(turn, place.say_wanted(&host, &spec, standing.host().spec.hold / 2, false));
         }
         Ok(held) => held,
         Err(error) => {
@@ -168,7 +184,7 @@ pub(super) async fn start(place: Arc<Place>, standing: Arc<Standing>, spec: Slee
     };
     match place.begin_wake(&host, &spec, held.is_some()) {
         Ok(true) => {}
-        Ok(false) => return Done::Deferred(turn),
+        Ok(false) => return Done::Deferred(turn, false),
         Err(error) => {
             place.tell(GatewayState::Noticed, format!("{host}: that it is woken cannot be written down: {error}"));
         }

@@ -230,6 +230,8 @@ fn floor(machine: &Machine) -> Floor {
         sum.stop += longest(&|t| t.took.stop.unwrap_or_default());
         sum.start += longest(&|t| t.took.start.unwrap_or_default());
         sum.stable += secs(plan.rolling.stable);
+        // No server comes back before it: that is a stop like the other.
+        sum.sleep += longest(&|t| t.took.sleep.unwrap_or_default());
         if holds {
             continue;
         }

@@ -426,6 +426,7 @@ impl Track {
                 self.took.start =
                     self.moments.started.zip(self.moments.steady_since).map(|(from, to)| secs(to.since(from)));
             }
+            Step::Sleep => self.took.sleep = took,
             Step::In => self.took.in_ = took,
             Step::SettleIn => {
                 self.took.settle_in = took;

@@ -125,8 +125,8 @@ impl Site {
         };
         let mut manifest = publish::check_files(&self.layout, &current)?;
         let ids = publish::image_ids(&manifest).await?;
-        // What a gateway has put to sleep is off on purpose.
-        let asleep = self.asleep()?;
+        // What a gateway has put to sleep is off on purpose; what somebody asked for meanwhile may be of what nobody verified.
+        let asleep = self.to_be_off()?;
         let all = asleep.is_empty();
         let whole = manifest.clone();
         manifest.services.retain(|service, _| !asleep.contains(service));

@@ -213,7 +213,7 @@ impl Site {
     /// The services that a gateway has put to sleep, each with the reason.
     pub(in crate::server) fn sleepers(&self) -> Result<BTreeMap<ServiceName, String>, Failure> {
         let asleep = asleep::asleep_services(self.layout.dir(), now());
-        let asleep = asleep.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
+        let asleep = asleep.map_err(|error| self.unread(&error))?;
         Ok(asleep.into_iter().map(|(service, one)| (service, format!("{} ({})", one.why, one.host))).collect())
     }
 

@@ -1,7 +1,8 @@
 //! What a gateway has put to sleep, on a server that somebody works on: renewed with all the rest, and off again afterwards.
 //!
-//! Only what its record still calls asleep is stopped. Who asked for a backend meanwhile has turned its record to *waking*, and
-//! whoever of the two is second sees what the first has written: so nothing is stopped that somebody is about to be sent to.
+//! Only what its record still calls asleep is stopped, or what somebody who is dead by now was stopping. Who asked for a backend
+//! meanwhile has turned its record to *waking*, and whoever of the two is second sees what the first has written: so nothing is
+//! stopped that somebody is about to be sent to.
 
 use super::change::endings;
 use super::record::now;
@@ -11,9 +12,10 @@ use crate::fleet::patience::ENGINE_MARGIN;
 use crate::fleet::release::{DEFINITION, Manifest};
 use crate::fleet::verify::{excused, service_faults};
 use crate::server::compose::{self, Inspected};
-use crate::server::layout::asleep::{self, Asleep, Off};
+use crate::server::layout::asleep::{self, Asleep};
 use crate::server::wire::{Failure, Stopped};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -24,9 +26,9 @@ impl Site {
         let before = self.containers().await?;
         let grace: Duration = before.iter().map(|container| container.grace).sum();
         let within = grace + ENGINE_MARGIN;
-        let until = now() + within.as_secs();
-        let written = asleep::begin_stop(self.layout.dir(), until, &format!("{} ({})", self.run.who, self.run.id));
-        let sleeps = written.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
+        let time = (now(), now() + within.as_secs());
+        let written = asleep::begin_stop(self.layout.dir(), time, &format!("{} ({})", self.run.who, self.run.id));
+        let sleeps = written.map_err(|error| self.unread(&error))?;
         let services: BTreeSet<&ServiceName> = sleeps.iter().flat_map(|one| &one.services).collect();
         let own = |one: &Inspected| services.contains(&one.container.service);
         let names: BTreeSet<&str> =
@@ -50,7 +52,25 @@ impl Site {
 
     fn end_stop(&self, sleeps: &[Asleep]) -> Result<(), Failure> {
         let written = asleep::end_stop(self.layout.dir(), sleeps);
-        written.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))
+        written.map_err(|error| self.unread(&error))
+    }
+
+    /// What keeps a record of something that sleeps from being read or written.
+    pub(in crate::server) fn unread(&self, error: &io::Error) -> Failure {
+        let failure = disk(&asleep::folder(self.layout.dir()), error);
+        match error.kind() {
+            io::ErrorKind::InvalidData => failure.hint(
+                "remove that file once nobody works on this server: what slept is then a service like every other, and falls asleep \
+                 again when nobody needs it",
+            ),
+            _ => failure,
+        }
+    }
+
+    /// What is to be off when everything is put right; what somebody asked for meanwhile is not among it.
+    pub(super) fn to_be_off(&self) -> Result<BTreeSet<ServiceName>, Failure> {
+        let off = asleep::to_be_off(self.layout.dir(), now()).map_err(|error| self.unread(&error))?;
+        Ok(off.into_iter().flat_map(|one| one.services).collect())
     }
 
     /// Leaves what sleeps as `release` has it, and off; says what could not be done, which is no reason to keep anything else down.
@@ -72,11 +92,8 @@ impl Site {
         manifest: &Manifest,
         ids: &BTreeMap<ServiceName, String>,
     ) -> Result<(), Failure> {
-        let records = asleep::records(self.layout.dir());
-        let records = records.map_err(|error| disk(&asleep::folder(self.layout.dir()), &error))?;
-        let records = records.into_iter().filter(|one| one.state == Off::Asleep);
-        let asleep: BTreeSet<ServiceName> =
-            records.flat_map(|one| one.services).filter(|name| manifest.services.contains_key(name)).collect();
+        let mut asleep = self.to_be_off()?;
+        asleep.retain(|name| manifest.services.contains_key(name));
         if asleep.is_empty() {
             return Ok(());
         }

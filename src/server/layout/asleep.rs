@@ -158,17 +158,26 @@ pub fn turn(dir: &Path) -> io::Result<Turn> {
     Ok(Turn(folder))
 }
 
-/// Says of everything that sleeps that it is being stopped, until then at most (seconds since the epoch), and what that is. What is
-/// being woken is let alone.
+/// Everything that is to be off, as its record is to say it, seconds since the epoch being `now`. For whoever has the server lock:
+/// who began a stop and has not ended it is dead then, and the stop is the lock's to end. What is being woken is not among them.
+///
+/// # Errors
+/// As `records`.
+pub fn to_be_off(dir: &Path, now: u64) -> io::Result<Vec<Asleep>> {
+    let off = records(dir)?.into_iter().filter(|one| one.state != Off::Waking && one.is_meant(now));
+    Ok(off.map(|one| Asleep { state: Off::Asleep, until: None, ..one }).collect())
+}
+
+/// Says of all that is `to_be_off` that it is being stopped, from now until then at most (seconds since the epoch), and what that is.
 ///
 /// # Errors
 /// As `turn`, `records` and `write`.
-pub fn begin_stop(dir: &Path, until: u64, who: &str) -> io::Result<Vec<Asleep>> {
+pub fn begin_stop(dir: &Path, (now, until): (u64, u64), who: &str) -> io::Result<Vec<Asleep>> {
     if !folder(dir).exists() {
         return Ok(Vec::new());
     }
     let _turn = turn(dir)?;
-    let sleeps: Vec<Asleep> = records(dir)?.into_iter().filter(|one| one.state == Off::Asleep).collect();
+    let sleeps = to_be_off(dir, now)?;
     for one in &sleeps {
         write(dir, &Asleep { state: Off::Stopping, until: Some(until), who: who.to_owned(), ..one.clone() })?;
     }
@@ -243,7 +252,7 @@ mod tests {
     #[test]
     fn a_deploy_stops_what_sleeps_and_lets_alone_what_is_woken() {
         let dir = tempfile::tempdir().expect("a folder");
-        assert_eq!(begin_stop(dir.path(), 200, "deploy").expect("nothing is there"), []);
+        assert_eq!(begin_stop(dir.path(), (100, 200), "deploy").expect("nothing is there"), []);
         assert!(!folder(dir.path()).exists(), "nor made");
         let sleeps = asleep("cms.example.org", &["cms"], Off::Asleep, None);
         let wakes = asleep("mcp.example.org", &["mcp"], Off::Waking, Some(160));
@@ -252,7 +261,7 @@ mod tests {
         }
         let held = turn(dir.path()).expect("the turn");
         let (path, other) = (dir.path().to_owned(), std::sync::mpsc::channel());
-        let waits = std::thread::spawn(move || other.0.send(begin_stop(&path, 200, "deploy")));
+        let waits = std::thread::spawn(move || other.0.send(begin_stop(&path, (100, 200), "deploy")));
         let early = other.1.recv_timeout(std::time::Duration::from_millis(50));
         assert!(early.is_err(), "one after the other");
         drop(held);
@@ -268,6 +277,10 @@ mod tests {
         write(dir.path(), &asleep("cms.example.org", &["cms"], Off::Waking, Some(300))).expect("written");
         end_stop(dir.path(), &begun).expect("ended");
         assert_eq!(now("cms.example.org").state, Off::Waking, "somebody asked for it meanwhile");
+        write(dir.path(), &asleep("cms.example.org", &["cms"], Off::Stopping, Some(300))).expect("written");
+        let named = |now| to_be_off(dir.path(), now).expect("read");
+        assert_eq!(named(300), [sleeps], "whoever was stopping it is dead");
+        assert_eq!(named(301), [], "past its time it is nobody's plan");
     }
 
     #[test]

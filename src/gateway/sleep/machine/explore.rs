@@ -61,6 +61,7 @@ enum Call {
         epoch: u64,
         at: Instant,
         off: bool,
+        planned: bool,
     },
 }
 
@@ -82,8 +83,9 @@ struct World {
     calls: Vec<Call>,
     clients: BTreeMap<u64, Client>,
     next: u64,
-    /// Whether a stop of ours is under way at the engine.
+    /// Whether a stop of ours is under way at the engine, or one of who works here: until when.
     stopping: bool,
+    put_back: Option<Instant>,
     /// When no container was there last.
     off_at: Option<Instant>,
     tally: Tally,
@@ -103,6 +105,7 @@ struct Tally {
     restarts: u64,
     deferred: u64,
     cancelled: u64,
+    joined: u64,
 }
 
 fn rules() -> Rules {
@@ -140,6 +143,7 @@ impl World {
             clients: BTreeMap::new(),
             next: 0,
             stopping: containers == dying,
+            put_back: None,
             off_at: None,
             tally: Tally::default(),
             seed,
@@ -196,13 +200,16 @@ impl World {
             match effect {
                 Effect::Look => {
                     let (epoch, off) = (self.sleep().epoch(), self.containers == Containers::Off);
-                    self.run(Call::Look { epoch, at, off });
+                    self.run(Call::Look { epoch, at, off, planned: self.planned });
                 }
                 Effect::Stop { turn, begun } => self.run(Call::Prepare { turn, begun, at }),
-                Effect::Start { turn, force } if self.planned && !force => {
+                Effect::Start { turn, force } if self.put_back.is_some() || (self.planned && !force) => {
                     self.tally.deferred += 1;
-                    let now = self.now;
-                    self.sleep().deferred(turn, now);
+                    let (told, now) = (self.put_back.is_none(), self.now);
+                    if told && self.written == Written::Asleep {
+                        self.written = Written::Waking;
+                    }
+                    self.sleep().deferred(turn, told, now);
                 }
                 Effect::Start { turn, .. } => {
                     self.judge(!self.stopping, "a start while a stop is under way");
@@ -211,6 +218,13 @@ impl World {
                     self.written = Written::Waking;
                     self.sleep().calls(turn, now);
                     self.run(Call::Start { turn, at, well });
+                }
+                Effect::Adopt { epoch } => {
+                    let (told, now) = (self.put_back.is_none(), self.now);
+                    if told && self.written == Written::Asleep {
+                        self.written = Written::Waking;
+                    }
+                    self.sleep().adopted(epoch, told, now);
                 }
                 Effect::Clear => self.written = Written::Nothing,
                 Effect::Tell(_) => {
@@ -226,6 +240,9 @@ impl World {
                 Effect::Slept => self.written = Written::Asleep,
                 Effect::Failed { .. } | Effect::NotSlept(_) | Effect::Woke(_) | Effect::Adopted | Effect::Gone => {}
             }
+        }
+        if self.sleep().is_waiting_to_be_done() {
+            self.obey();
         }
     }
 
@@ -354,12 +371,15 @@ impl World {
                 let result = if well { Ok(()) } else { Err("no such container".to_owned()) };
                 self.sleep().started(turn, result, now);
             }
-            Call::Look { epoch, off, .. } => {
+            Call::Look { epoch, off, planned, .. } => {
                 let running = if off { Running::None } else { Running::All };
                 let since = self.sleep().since();
-                let seen = if self.dice.roll(20) == 0 { None } else { Some(Seen { running, planned: self.planned }) };
+                let seen = if self.dice.roll(20) == 0 { None } else { Some(Seen { running, planned }) };
                 let waiting = self.gate.hold.len();
+                let before = self.sleep().state();
                 self.sleep().saw(epoch, seen, waiting, now);
+                let joined = matches!(before, State::Waking(Wait::Work { .. })) && self.sleep().awaits_accept();
+                self.tally.joined += u64::from(joined && planned);
                 if matches!(self.sleep().state(), State::Failed { .. }) && self.sleep().since() == now {
                     let was_off = self.off_at.is_some_and(|at| at >= since);
                     self.judge(was_off || since == now, "a start was called failed because of what was before it");
@@ -371,7 +391,7 @@ impl World {
 
     fn look(&mut self) {
         let (epoch, at) = (self.sleep().epoch(), self.now + self.dice.millis(100));
-        self.run(Call::Look { epoch, at, off: self.containers == Containers::Off });
+        self.run(Call::Look { epoch, at, off: self.containers == Containers::Off, planned: self.planned });
     }
 
     /// Time goes by, and what was due happens.
@@ -386,6 +406,12 @@ impl World {
             };
             if self.containers == Containers::Off {
                 self.off_at = Some(self.now);
+            }
+            if self.put_back.is_some_and(|at| self.now >= at) {
+                (self.put_back, self.containers) = (None, Containers::Off);
+                if self.written == Written::Stopping {
+                    self.written = Written::Asleep;
+                }
             }
             let called = self.calls.iter().any(|call| matches!(call, Call::Stop { .. }));
             self.stopping &= called || matches!(self.containers, Containers::Dying(_));
@@ -415,6 +441,7 @@ impl World {
         };
         let due = self.sleep().next().unwrap_or(far);
         let calls = self.calls.iter().map(Call::at).min().unwrap_or(far);
+        let containers = containers.min(self.put_back.unwrap_or(far));
         containers.min(letting_go).min(due).min(calls)
     }
 

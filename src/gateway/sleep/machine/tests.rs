@@ -197,6 +197,12 @@ fn what_somebody_else_starts_is_adopted_into_the_idle_clock() {
     let mut at = At::asleep();
     at.now += S * 100_000;
     at.look(Running::All, false, 0);
+    let epoch = at.sleep.epoch();
+    assert_eq!(at.sleep.effects(), [Effect::Adopt { epoch }]);
+    at.sleep.adopted(epoch, false, at.now);
+    at.sleep.accepted(at.now);
+    assert_eq!(at.sleep.state(), State::Asleep, "a deploy that has begun meanwhile puts it back to sleep");
+    at.sleep.adopted(epoch, true, at.now);
     assert_eq!(at.sleep.effects(), [Effect::Adopted]);
     at.sleep.accepted(at.now);
     assert_eq!(at.sleep.effects(), [Effect::Clear]);
@@ -229,12 +235,57 @@ fn planned_work_is_left_alone_and_a_wake_waits_for_it_for_a_while() {
     assert_eq!(at.sleep.state(), State::Asleep, "a deploy that verifies it is no use");
     at.sleep.enter(at.now);
     let Some(Effect::Start { turn, force: false }) = at.sleep.effects().pop() else { panic!("no start") };
-    at.sleep.deferred(turn, at.now);
+    at.sleep.deferred(turn, false, at.now);
     at.later(S);
     assert!(matches!(at.sleep.effects()[..], [Effect::Start { force: false, .. }]));
-    at.sleep.deferred(turn, at.now);
+    at.sleep.deferred(turn, false, at.now);
+    at.look(Running::All, true, 1);
+    assert!(!at.sleep.awaits_accept(), "he puts it back to sleep, and nothing may be forwarded to that");
     at.later(S * 24);
     assert!(matches!(at.sleep.effects()[..], [Effect::Start { force: true, .. }]), "who waits is not to wait in vain");
+}
+
+/// Who waits for a backend that runs already waits in vain; but only who started it knows whether it stays.
+#[test]
+fn what_who_works_here_has_started_is_joined_once_he_knows_that_it_is_wanted() {
+    let mut at = At::asleep();
+    at.sleep.enter(at.now);
+    let Some(Effect::Start { turn, force: false }) = at.sleep.effects().pop() else { panic!("no start") };
+    let early = at.sleep.epoch();
+    at.sleep.deferred(turn, true, at.now);
+    assert_eq!(at.sleep.effects(), [Effect::Look]);
+    at.sleep.saw(early, Some(Seen { running: Running::All, planned: true }), 1, at.now);
+    assert!(!at.sleep.awaits_accept(), "that was before he knew");
+    let known = at.sleep.epoch();
+    at.later(S);
+    let Some(Effect::Start { turn, force: false }) = at.sleep.effects().pop() else { panic!("no start") };
+    at.sleep.deferred(turn, true, at.now);
+    assert_eq!(at.sleep.effects(), [], "nothing new");
+    at.sleep.saw(known, Some(Seen { running: Running::All, planned: true }), 1, at.now);
+    assert!(at.sleep.awaits_accept(), "a look that takes longer than a turn counts too");
+    at.later(S);
+    at.sleep.accepted(at.now);
+    assert_eq!((at.sleep.state(), at.sleep.effects()), (State::Awake { woken: false }, vec![Effect::Clear]));
+    at.sleep.answered(at.now);
+    let parts = Parts { decision: S, container: Duration::ZERO, accept: S, answer: Some(Duration::ZERO) };
+    assert_eq!(at.sleep.effects(), [Effect::Woke(parts)], "somebody asked for it, so it stands in the log");
+}
+
+#[test]
+fn what_who_works_here_stops_again_has_not_failed_and_is_waited_for_again() {
+    let mut at = At::asleep();
+    at.sleep.enter(at.now);
+    let Some(Effect::Start { turn, .. }) = at.sleep.effects().pop() else { panic!("no start") };
+    at.sleep.deferred(turn, true, at.now);
+    at.look(Running::All, true, 1);
+    at.sleep.effects();
+    at.look(Running::None, true, 1);
+    at.later(S);
+    let Some(Effect::Start { turn, force: false }) = at.sleep.effects().pop() else { panic!("nobody was told to go") };
+    at.sleep.calls(turn, at.now);
+    at.sleep.started(turn, Ok(()), at.now);
+    at.look(Running::None, false, 1);
+    assert!(matches!(at.sleep.state(), State::Failed { .. }), "this start was our own");
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Sleep {
                 self.turn_to(State::Asleep, now);
                 self.wake_if_wanted(now);
             }
-            (_, Running::All) => self.adopt(now),
+            (_, Running::All) => self.adopt(),
             (Written::Waking, _) => self.begin_wake(now),
             (Written::Asleep | Written::Stopping, _) => {
                 self.turn_to(State::Asleep, now);
@@ -71,10 +71,18 @@ impl Sleep {
         self.turn_to(State::Awake { woken }, now);
     }
 
-    pub(super) fn adopt(&mut self, now: Instant) {
-        self.wake = None;
+    /// Somebody else has started it. Who works here next may stop it as long as its record says that it sleeps.
+    pub(super) fn adopt(&mut self) {
+        self.effects.push(Effect::Adopt { epoch: self.epoch });
+    }
+
+    /// Who works here has started it, for whoever waits too.
+    pub(super) fn join(&mut self, now: Instant) {
+        if let Some(wake) = &mut self.wake {
+            wake.called.get_or_insert(now);
+            wake.ran = Some(now);
+        }
         self.turn_to(State::Waking(Wait::Accept), now);
-        self.effects.push(Effect::Adopted);
     }
 
     /// A sleep that was about to begin does not.
@@ -100,6 +108,7 @@ impl Sleep {
     pub(super) fn begin_wake(&mut self, now: Instant) {
         self.turn += 1;
         self.wake = Some(Wake { asked: now, called: None, ran: None, accepted: None });
+        self.told = None;
         self.turn_to(State::Waking(Wait::Call), now);
         self.call(false);
     }

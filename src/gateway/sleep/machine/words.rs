@@ -118,6 +118,8 @@ pub(in crate::gateway) enum Effect {
     NotSlept(String),
     /// It is awake again, and took these times.
     Woke(Parts),
+    /// It was started by somebody else, as was seen at that epoch: to be written down before anybody is let go to it.
+    Adopt { epoch: u64 },
     /// It was started by somebody else.
     Adopted,
     /// It was stopped by somebody else.
@@ -160,6 +162,10 @@ pub(super) enum Guard {
     StartEnds,
     /// A wake that waits for planned work looks again.
     LooksAgain,
+    /// What somebody else started is gone to only where he knows that it is wanted.
+    Told,
+    /// So it is with what was found running.
+    Adopts,
     /// What was seen before a change says nothing after it.
     Epoch,
     /// Nothing is put to sleep while a call is under way.
