@@ -123,6 +123,12 @@ pub fn once_state(container: &str) -> CommandLine {
     docker(["container", "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", container])
 }
 
+/// Removes a container, by force where it runs.
+#[must_use]
+pub fn remove_container(container: &str) -> CommandLine {
+    docker(["container", "rm", "--force", container])
+}
+
 /// Stops every container of the project, each with its own grace period.
 #[must_use]
 pub fn stop(app: &str) -> CommandLine {
