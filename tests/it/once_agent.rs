@@ -18,7 +18,7 @@ echo "$*" >> calls
 case "$*" in
   *" run "*) echo "it printed SECRET=hush-hush"; [ -f slow ] && sleep 100; exit "$(cat code)" ;;
   "container inspect --format"*) [ -f state ] && cat state || { echo "No such container" >&2; exit 1; } ;;
-  "rm --force"*) rm -f state ;;
+  "container rm"*) rm -f state ;;
   "image inspect"*) echo '[{"Id":"sha256:aa","RepoDigests":["registry/api@sha256:0a"]}]' ;;
   *) exit 0 ;;
 esac
@@ -165,7 +165,7 @@ async fn it_is_run_in_a_container_of_its_own_written_down_and_not_run_again() {
     let name = format!("mythex-once-migrate-{}", release.short());
     let words = format!("run --no-deps --no-TTY --quiet-pull --name {name} api ./manage.py migrate; $(x)");
     assert!(runs.len() == 1 && runs[0].ends_with(&words), "{runs:?}");
-    assert_eq!(place.calls("rm --force"), [format!("rm --force {name}")]);
+    assert_eq!(place.calls("container rm"), [format!("container rm --force {name}")]);
     assert_eq!(place.records(), [("migrate".to_owned(), OnceState::Done)]);
     // Whoever asks again because the answer was lost is told so.
     assert_eq!(agent.once(&release, LONG).await.expect("done").code, Some(0));
@@ -186,7 +186,7 @@ async fn what_fails_or_takes_too_long_is_written_down_as_failed_and_run_again() 
     std::fs::write(&slow, "").expect("written");
     assert_eq!(agent.once(&release, 500).await.expect("it ran").code, None);
     assert_eq!(place.records(), [("migrate".to_owned(), OnceState::Failed)]);
-    assert_eq!(place.calls("rm --force").len(), 2, "what was cut off does not run on");
+    assert_eq!(place.calls("container rm").len(), 2, "what was cut off does not run on");
     std::fs::remove_file(slow).expect("removed");
     place.ends("0");
     assert_eq!(agent.once(&release, LONG).await.expect("it ran").code, Some(0));
