@@ -73,7 +73,8 @@ impl Site {
                 self.ended(service, own.grace).await?;
                 self.order(&compose::stop_container(&own.id), "ending the gateway that handed over").await?;
             }
-            let up = compose::up_some(&self.fleet.app, Path::new(DEFINITION), [service.as_str()]);
+            // Anew, also where the definition is the same: the engine was told not to start the old one again.
+            let up = compose::up_anew(&self.fleet.app, Path::new(DEFINITION), [service.as_str()]);
             self.taken_over_by(release, &up, "bringing the gateway up").await?;
         }
         self.end_beside(service, &beside).await
@@ -126,7 +127,7 @@ impl Site {
 
     /// Starts a gateway, and waits until another process than before answers where it is asked.
     async fn taken_over_by(&mut self, release: &ReleaseId, line: &CommandLine, what: &str) -> Result<(), Failure> {
-        let before = self.process().await.ok();
+        let before = self.process_before().await?;
         let line = line.clone().cwd(&self.layout.release(release));
         let grace = self.grace().await?;
         self.change(&line, grace + ENGINE_MARGIN).await?.success(what)?;
@@ -141,6 +142,31 @@ impl Site {
                 let message = format!("{what}: it did not take the listeners over: {why}");
                 return Err(Failure::new(FailureKind::Command, message)
                     .hint("it must run with `--take-over`, on the server's own network, with the folder of `gateway.control` mounted"));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Who answers now; nobody only where none of its containers runs. Unknown is not nobody: whoever answered next would be taken for
+    /// a successor.
+    async fn process_before(&self) -> Result<Option<String>, Failure> {
+        let end = Instant::now() + TAKES_OVER;
+        loop {
+            let why = match self.process().await {
+                Ok(process) => return Ok(Some(process)),
+                Err(why) => why,
+            };
+            let Some(service) = self.fleet.drain.by.hands_over() else { return Ok(None) };
+            let runs =
+                self.one_of(service).await?.is_some_and(|own| own.is_alive()) || self.beside(service).await?.alive;
+            if !runs {
+                return Ok(None);
+            }
+            if Instant::now() >= end {
+                return Err(Failure::new(
+                    FailureKind::Command,
+                    format!("the gateway that runs does not say who it is: {why}"),
+                ));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
