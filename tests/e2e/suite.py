@@ -685,6 +685,7 @@ class Cases(Base):
         path.unlink(missing_ok=True)
         return lines
 
+    @unittest.skipUnless(os.environ.get("HANDOVER_LONG"), "its parts are shown one by one in tests/it")
     def test_19_what_is_run_once_and_the_teams_own_commands(self):
         self.wait_in_rotation()
         hook = self.world.dir / "hook"
