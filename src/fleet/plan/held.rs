@@ -46,10 +46,8 @@ pub(super) fn steps(
     if holds && !matches!(starts_as, StartsAs::KeptOut(_)) {
         steps.push(one_look(Step::Back));
     }
-    if !matches!(starts_as, StartsAs::KeptOut(_)) {
-        if let Some(bound) = in_bound {
-            steps.push(step(Step::In, LOOK, fleet.drain.back.unwrap_or(bound * 3 / 2)));
-        }
+    if let Some(bound) = in_bound.filter(|_| !matches!(starts_as, StartsAs::KeptOut(_))) {
+        steps.push(step(Step::In, LOOK, fleet.drain.back.unwrap_or(bound * 3 / 2)));
     }
     if runs && fleet.drain.by.hands_over().is_some() {
         // Twice: to the one beside it, and back to the service's own container.

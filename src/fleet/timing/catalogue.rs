@@ -500,6 +500,7 @@ pub static INVARIANTS: &[Invariant] = &[
     held::WITHIN_HOLD,
     held::WITHIN_IDLE,
     held::WITHIN_CLIENTS,
+    held::WITHIN_MEASURE,
     nodes::TRAFFIC_TELLS,
     nodes::EVERYBODY_KNOWN,
     Invariant {

@@ -59,6 +59,17 @@ pub(super) const WITHIN_CLIENTS: Invariant = Invariant {
     },
 };
 
+pub(super) const WITHIN_MEASURE: Invariant = Invariant {
+    id: "deploy-within-measure",
+    formula: "drain.max + service.shutdown + service.deadline + rolling.stable + 5s <= measure.timeout (with drain.by = \"hold\")",
+    severity: Severity::Warning,
+    why: "A prober that gives up while its request is only held counts it as lost.",
+    read: |basis| {
+        let Some((wait, measure)) = wait(basis).zip(basis.fleet.measure.as_ref()) else { return Vec::new() };
+        vec![of(wait + TO_ANSWER, time(measure.timeout), "measure.timeout")]
+    },
+};
+
 fn wait(basis: &Basis<'_>) -> Option<Duration> {
     basis.fleet.drain.by.hold().map(|_| longest_wait(basis.fleet))
 }
