@@ -2,9 +2,13 @@
 //!
 //! It knows neither who asks nor what is done meanwhile; what proves that a backend may be stopped is decided here.
 
-use super::model::{Fleet, HoldBy, Service, show_duration};
+use super::model::{Fleet, HoldBy, Service, ServiceName, show_duration};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::time::Duration;
+
+/// What makes a gateway ask the one that runs for its listeners.
+const TAKE_OVER: &str = "--take-over";
 
 /// How a gateway stands, at the moment in which it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +79,24 @@ pub fn longest_wait(fleet: &Fleet) -> Duration {
     fleet.drain.max + longest(|one| one.shutdown) + longest(|one| one.deadline) + fleet.rolling.stable
 }
 
+/// Why the gateway of this definition could not take its predecessor's listeners over, as far as the definition says it.
+#[must_use]
+pub fn cannot_take_over(definition: &Value, gateway: &ServiceName) -> Vec<String> {
+    let Some(service) = definition.pointer(&format!("/services/{gateway}")) else { return Vec::new() };
+    let mut why = Vec::new();
+    if service.get("network_mode").and_then(Value::as_str) != Some("host") {
+        why.push(format!(
+            "{gateway}: hands its listeners over and is not on the server's own network: write `network_mode: host`"
+        ));
+    }
+    // Without a command it is the image's, which is not known here.
+    let words = |key| service.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    if words("command").next().is_some() && !words("entrypoint").chain(words("command")).any(|word| word == TAKE_OVER) {
+        why.push(format!("{gateway}: hands its listeners over and its `command` has no `{TAKE_OVER}`"));
+    }
+    why
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +139,24 @@ mod tests {
         for (holding, forwarded) in [(false, 0), (false, 3), (true, 1), (true, 7)] {
             assert!(seen(holding, forwarded).quiet().is_err(), "{holding} {forwarded}");
         }
+    }
+
+    #[test]
+    fn a_definition_whose_gateway_could_not_take_over_is_told() {
+        let of = |gateway: serde_json::Value| {
+            cannot_take_over(&serde_json::json!({"services": {"gateway": gateway}}), &ServiceName::new("gateway"))
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(of(serde_json::json!({"network_mode": "host", "command": ["gateway", "--take-over"]})), none);
+        assert_eq!(of(serde_json::json!({"network_mode": "host", "command": null})), none, "the image's own");
+        let wrapped =
+            serde_json::json!({"network_mode": "host", "entrypoint": ["h", "--take-over"], "command": ["-c", "f"]});
+        assert_eq!(of(wrapped), none);
+        let bare = of(serde_json::json!({"networks": {"default": null}, "command": ["gateway"]}));
+        assert!(
+            bare.len() == 2 && bare[0].contains("network_mode: host") && bare[1].contains("--take-over"),
+            "{bare:?}"
+        );
+        assert_eq!(cannot_take_over(&serde_json::json!({"services": {}}), &ServiceName::new("gateway")), none);
     }
 }

@@ -115,6 +115,18 @@ async fn a_server_whose_gateway_is_down_is_deployed_to_all_the_same() {
     assert!(gateway_runs(&world).is_some_and(|runs| runs.as_str() != OLD));
 }
 
+/// Whoever answers holds, also where the service's own container has ended.
+#[tokio::test(start_paused = true)]
+async fn a_server_on_which_a_renewal_was_left_half_done_is_held_like_any_other() {
+    let world = World::new(gateway(), 3, |_| {}).await;
+    world.dies_in_a_renewal("web-1");
+    let deployed = world.deploy().await;
+    assert_eq!(exit(&deployed), Exit::Done, "{}", message(&deployed));
+    nothing_lost(&world);
+    assert_eq!(changes(&world), ["flip", "stop", "start", "switch", "flip", "handover", "unlock"]);
+    assert!(gateway_runs(&world).is_some_and(|runs| runs.as_str() != OLD));
+}
+
 /// What is behind it serves, and is not held for the sake of an old gateway.
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_cannot_be_handed_back_needs_a_hand_and_holds_nobody() {

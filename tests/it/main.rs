@@ -12,6 +12,7 @@ mod deploys;
 mod docs;
 mod fuzz;
 mod gateway;
+mod hands_over;
 mod haproxy;
 mod held;
 mod hooks;

@@ -100,6 +100,8 @@ struct Sim {
     unlocks: u32,
     /// What a gateway that holds runs, and since when it does.
     gateway: Option<ReleaseId>,
+    /// Whether that gateway is the one beside, which nobody came to relieve.
+    beside: bool,
     held_since: Option<Stamp>,
     /// The longest hold so far.
     longest_hold: Duration,
@@ -424,6 +426,11 @@ impl World {
         self.with(|inner| inner.sims.get_mut(&server.into()).expect("server").gateway = None);
     }
 
+    /// Its gateway handed over to the one beside, and whoever was to go on died.
+    pub fn dies_in_a_renewal(&self, server: &str) {
+        self.with(|inner| inner.sims.get_mut(&server.into()).expect("server").beside = true);
+    }
+
     /// For how long it held everything, at the longest.
     pub fn longest_hold(&self, server: &str) -> Duration {
         self.with(|inner| inner.sims[&server.into()].longest_hold)
@@ -540,6 +547,7 @@ impl Sim {
             work: Arc::default(),
             unlocks: 0,
             gateway: Some(ReleaseId::new(OLD)),
+            beside: false,
             held_since: None,
             longest_hold: Duration::ZERO,
         }
@@ -577,6 +585,7 @@ impl Sim {
         match &self.gateway {
             _ if gateway != Some(service) => {}
             None => container.state = ContainerState::Exited,
+            Some(_) if self.beside => container.state = ContainerState::Exited,
             Some(release) => {
                 container.image_id = format!("image of {release}");
                 container.state = ContainerState::Running;
@@ -762,7 +771,10 @@ impl Inner {
             once: sim.once.clone(),
             drift: Vec::new(),
             nodes: None,
-            held: self.fleet.drain.by.hold().map(|_| Known::Known(fits(&self.fleet))),
+            held: self.fleet.drain.by.hold().map(|_| match sim.gateway {
+                Some(_) => Known::Known(fits(&self.fleet)),
+                None => Known::Unknown("connection refused".into()),
+            }),
         }
     }
 
@@ -1008,6 +1020,7 @@ impl Inner {
                     return Err(ServerError::Failed(Failure::new(FailureKind::Command, message)));
                 }
                 sim.gateway = Some(release);
+                sim.beside = false;
                 Reply::Started(services.iter().map(|s| sim.container_of(&s.name, gateway.as_ref())).collect())
             }
             Request::Nodes => Reply::Nodes(Known::Unknown("nobody counts here".into())),

@@ -3,7 +3,7 @@
 use super::planner::Maker;
 use super::{StartsAs, WhyNot};
 use crate::fleet::model::{
-    Container, ContainerState, DrainBy, GroupName, Server, ServerFacts, ServiceName, TargetReason, TargetRef,
+    Container, ContainerState, DrainBy, GroupName, Known, Server, ServerFacts, ServiceName, TargetReason, TargetRef,
     TargetState, TargetView,
 };
 use std::collections::HashMap;
@@ -90,7 +90,11 @@ impl<'a> Maker<'a> {
                 return StartsAs::Empty;
             }
             let is_up = |one: &Container| one.state == ContainerState::Running;
-            let runs = |gateway: &ServiceName| facts.containers.iter().any(|one| one.service == *gateway && is_up(one));
+            // One that was to hand over to the next may have no container of its service's own, and holds all the same.
+            let answers = matches!(facts.held, Some(Known::Known(_)));
+            let runs = |gateway: &ServiceName| {
+                answers || facts.containers.iter().any(|one| one.service == *gateway && is_up(one))
+            };
             if let Some(gateway) = self.fleet.drain.by.hands_over().filter(|gateway| !runs(gateway)) {
                 return StartsAs::NoGateway(gateway.clone());
             }

@@ -5,7 +5,7 @@
 //! anew, takes the listeners over in turn, and the one beside it ends the same way. Each time the gateway itself must have said
 //! that another process answers. Asked again after any interruption, it goes on from what it finds.
 
-use super::site::{ENGINE, Site};
+use super::site::{ENGINE, Site, disk};
 use crate::fleet::model::{Container, Known, ReleaseId, ServiceName};
 use crate::fleet::patience::ENGINE_MARGIN;
 use crate::fleet::release::DEFINITION;
@@ -20,18 +20,27 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// A gateway reads its files, asks for the listeners and serves.
 const TAKES_OVER: Duration = Duration::from_secs(30);
 
+/// What the engine is told of a gateway that is to end by itself.
+const NEVER: &str = "no";
+/// What it is told of one beside that took the listeners over: it is to live until it has handed them over, and then ends well. Compose
+/// gives it `no`.
+const UNTIL_IT_ENDS: &str = "on-failure";
+
 /// A container beside the one that the definition has.
 struct Beside {
     name: String,
     alive: bool,
     started: Option<SystemTime>,
+    /// Whether it was seen to have taken the listeners over, and is not to hand them over yet.
+    proved: bool,
 }
 
 impl Site {
-    /// The gateway that stays while everything else is stopped, where one runs.
+    /// The gateway that stays while everything else is stopped, where one runs: its own container, or the one beside it where nobody
+    /// came to end a renewal.
     pub(super) async fn staying(&self) -> Result<Option<ServiceName>, Failure> {
         let Some(service) = self.fleet.drain.by.hands_over() else { return Ok(None) };
-        let runs = self.containers().await?.iter().any(|c| c.is_alive() && &c.container.service == service);
+        let runs = self.one_of(service).await?.is_some_and(|own| own.is_alive()) || self.beside(service).await?.alive;
         Ok(runs.then(|| service.clone()))
     }
 
@@ -49,7 +58,7 @@ impl Site {
     }
 
     async fn renew(&mut self, release: &ReleaseId, service: &ServiceName) -> Result<(), Failure> {
-        let beside = self.beside(service).await?;
+        let beside = self.only_proved(service).await?;
         let own = self.one_of(service).await?;
         let due = match &own {
             // Who was started last has the listeners: the other one finishes what it has.
@@ -57,15 +66,8 @@ impl Site {
             Some(own) => !self.is_as_defined(release, service, own).await?,
             None => true,
         };
-        if !due && !beside.alive {
-            return self.remove_beside(&beside).await;
-        }
         if let (true, false, Some(own)) = (due, beside.alive, own.as_ref().filter(|own| own.is_alive())) {
-            self.remove_beside(&beside).await?;
-            self.order(&compose::no_restart(&own.id), "keeping the engine from starting the old gateway again").await?;
-            let line = compose::beside(&self.fleet.app, Path::new(DEFINITION), service.as_str(), &beside.name);
-            self.taken_over_by(release, &line, "starting a gateway beside the one that runs").await?;
-            self.order(&compose::no_restart(&beside.name), "keeping the engine from starting a gateway again").await?;
+            self.start_beside(release, service, &beside, own).await?;
         }
         if due {
             // It finishes what it has, and ends by itself; what it does not finish in its grace period is cut by the engine.
@@ -73,11 +75,68 @@ impl Site {
                 self.ended(service, own.grace).await?;
                 self.order(&compose::stop_container(&own.id), "ending the gateway that handed over").await?;
             }
+            if self.beside(service).await?.alive {
+                let line = compose::restart(&beside.name, NEVER);
+                self.order(&line, "keeping the engine from starting a gateway again that hands over").await?;
+            }
             // Anew, also where the definition is the same: the engine was told not to start the old one again.
             let up = compose::up_anew(&self.fleet.app, Path::new(DEFINITION), [service.as_str()]);
             self.taken_over_by(release, &up, "bringing the gateway up").await?;
+        } else if let Some(own) = own.filter(|own| own.restart == NEVER) {
+            // An earlier renewal came no further than that.
+            self.starts_again(&own.id, &self.restart_of(release, service)?).await?;
         }
-        self.end_beside(service, &beside).await
+        if due || beside.alive { self.end_beside(service, &beside).await } else { self.remove_beside(&beside).await }
+    }
+
+    /// The one beside; removed where it was started last and did not take the listeners over, since who hands over ends by itself.
+    async fn only_proved(&mut self, service: &ServiceName) -> Result<Beside, Failure> {
+        let beside = self.beside(service).await?;
+        let waits = |own: &Inspected| own.is_alive() && own.started < beside.started;
+        let own = self.one_of(service).await?.filter(|own| beside.alive && !beside.proved && waits(own));
+        let Some(own) = own else { return Ok(beside) };
+        self.ended(service, own.grace).await?;
+        if !self.one_of(service).await?.is_some_and(|own| own.is_alive()) {
+            return self.beside(service).await;
+        }
+        self.remove_beside(&beside).await?;
+        self.beside(service).await
+    }
+
+    /// Starts a gateway beside the one that runs; where it does not take the listeners over, everything is as before.
+    async fn start_beside(
+        &mut self,
+        release: &ReleaseId,
+        service: &ServiceName,
+        beside: &Beside,
+        own: &Inspected,
+    ) -> Result<(), Failure> {
+        self.remove_beside(beside).await?;
+        self.order(&compose::restart(&own.id, NEVER), "keeping the engine from starting the old gateway again").await?;
+        let line = compose::beside(&self.fleet.app, Path::new(DEFINITION), service.as_str(), &beside.name);
+        if let Err(failure) = self.taken_over_by(release, &line, "starting a gateway beside the one that runs").await {
+            // Both are tried, and what is told is why it failed.
+            let removed = self.remove_beside(beside).await;
+            let again = self.starts_again(&own.id, &own.restart).await;
+            return Err(match removed.and(again) {
+                Ok(()) => failure,
+                Err(more) => Failure { message: format!("{}; and then: {more}", failure.message), ..failure },
+            });
+        }
+        self.order(&compose::restart(&beside.name, UNTIL_IT_ENDS), "letting the engine keep the gateway beside").await
+    }
+
+    async fn starts_again(&mut self, container: &str, when: &str) -> Result<(), Failure> {
+        self.order(&compose::restart(container, when), "letting the engine start the gateway again").await
+    }
+
+    /// When the engine is to start the service's container again, as the definition has it.
+    fn restart_of(&self, release: &ReleaseId, service: &ServiceName) -> Result<String, Failure> {
+        let path = self.layout.release(release).join(DEFINITION);
+        let text = std::fs::read(&path).map_err(|error| disk(&path, &error))?;
+        let definition: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        let of_service = definition.pointer(&format!("/services/{service}/restart"));
+        Ok(of_service.and_then(serde_json::Value::as_str).unwrap_or(NEVER).to_owned())
     }
 
     async fn one_of(&self, service: &ServiceName) -> Result<Option<Inspected>, Failure> {
@@ -103,13 +162,15 @@ impl Site {
         let name = format!("{}-{service}-hands-over", self.fleet.app);
         let output = run(&compose::inspect(std::slice::from_ref(&name)), ENGINE).await?;
         if output.code != 0 && output.stderr.contains("No such container") {
-            return Ok(Beside { name, alive: false, started: None });
+            return Ok(Beside { name, alive: false, started: None, proved: false });
         }
         let text = output.success("looking at the gateway beside")?.text();
         let seen: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let alive = seen.pointer("/0/State/Running").and_then(serde_json::Value::as_bool).unwrap_or(false);
         let started = seen.pointer("/0/State/StartedAt").and_then(serde_json::Value::as_str);
-        Ok(Beside { name, alive, started: started.and_then(|text| humantime::parse_rfc3339(text).ok()) })
+        let started = started.and_then(|text| humantime::parse_rfc3339(text).ok());
+        let when = seen.pointer("/0/HostConfig/RestartPolicy/Name").and_then(serde_json::Value::as_str);
+        Ok(Beside { name, alive, started, proved: when == Some(UNTIL_IT_ENDS) })
     }
 
     async fn remove_beside(&mut self, beside: &Beside) -> Result<(), Failure> {
@@ -156,10 +217,7 @@ impl Site {
                 Ok(process) => return Ok(Some(process)),
                 Err(why) => why,
             };
-            let Some(service) = self.fleet.drain.by.hands_over() else { return Ok(None) };
-            let runs =
-                self.one_of(service).await?.is_some_and(|own| own.is_alive()) || self.beside(service).await?.alive;
-            if !runs {
+            if self.staying().await?.is_none() {
                 return Ok(None);
             }
             if Instant::now() >= end {

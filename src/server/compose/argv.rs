@@ -165,10 +165,10 @@ pub fn config_hash(app: &str, file: &Path, service: &str) -> CommandLine {
     compose(app, file).args(["config", "--hash", service])
 }
 
-/// Whatever becomes of a container, the engine does not start it again.
+/// When the engine is to start a container again, in its own words; `no` is never, whatever becomes of it.
 #[must_use]
-pub fn no_restart(container: &str) -> CommandLine {
-    docker(["update", "--restart", "no", container])
+pub fn restart(container: &str, when: &str) -> CommandLine {
+    docker(["update", "--restart", when, container])
 }
 
 /// Ends one container, with its own grace period.

@@ -23,6 +23,8 @@ pub struct Inspected {
     pub env: BTreeMap<String, String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// When the engine starts it again, in the engine's own words, such as `on-failure:3`.
+    pub restart: String,
 }
 
 impl Inspected {
@@ -43,6 +45,31 @@ struct RawContainer {
     restart_count: u32,
     state: RawState,
     config: RawConfig,
+    #[serde(default)]
+    host_config: RawHostConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct RawHostConfig {
+    restart_policy: RawRestart,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct RawRestart {
+    name: String,
+    maximum_retry_count: u32,
+}
+
+impl RawRestart {
+    fn word(&self) -> String {
+        match (self.name.as_str(), self.maximum_retry_count) {
+            ("", _) => "no".to_owned(),
+            (name, 0) => name.to_owned(),
+            (name, count) => format!("{name}:{count}"),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -117,6 +144,7 @@ fn one(raw: RawContainer) -> Option<Inspected> {
         grace: Duration::from_secs(raw.config.stop_timeout.unwrap_or(ENGINE_GRACE)),
         env: env.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
         labels,
+        restart: raw.host_config.restart_policy.word(),
     })
 }
 

@@ -8,9 +8,9 @@ mod inspect;
 
 pub use argv::{
     NO_FILE, beside, config_asked, config_check, config_full, config_hash, config_pass_one, config_pass_two,
-    create_some, docker, down, engine_version, exec, forget, image_inspect, inspect, list, logs, no_restart, once_name,
-    once_state, project, pull, remove_container, remove_some, run_once, signal, stop, stop_container, stop_some, tag,
-    up, up_anew, up_some, version, version_asked, version_one,
+    create_some, docker, down, engine_version, exec, forget, image_inspect, inspect, list, logs, once_name, once_state,
+    project, pull, remove_container, remove_some, restart, run_once, signal, stop, stop_container, stop_some, tag, up,
+    up_anew, up_some, version, version_asked, version_one,
 };
 pub use config::{ENV_FILES_KEY, Unset, env_files_aside, env_files_back, unset_variables};
 pub use inspect::{Inspected, ids_by_pin, parse_images, parse_inspect};

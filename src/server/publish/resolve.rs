@@ -1,6 +1,7 @@
 //! Resolves a definition once: merged, interpolated, images pinned, secrets left in their own files.
 
 use super::disk;
+use crate::fleet::held::cannot_take_over;
 use crate::fleet::model::{Fleet, ServiceName};
 use crate::fleet::release::FROM_THE_SERVER;
 use crate::fleet::release::{
@@ -52,6 +53,11 @@ pub async fn resolve(
             .hint("Compose 2.40.3 is known to work")
     })?;
     secrets_stayed_out(&own, &definition, files)?;
+    let unfit = fleet.drain.by.hands_over().map(|gateway| cannot_take_over(&definition, gateway)).unwrap_or_default();
+    if !unfit.is_empty() {
+        return Err(Failure::new(FailureKind::Input, unfit.join("; "))
+            .hint("docs/nodes.md, \"A fleet of one\", has the whole service"));
+    }
     let beside: Vec<FileMark> = marks.into_iter().filter(|mark| mark.name != compose_file).collect();
     let names: BTreeSet<String> = beside.iter().map(|mark| mark.name.clone()).collect();
     let expected: BTreeSet<ServiceName> = fleet.services.iter().map(|service| service.name.clone()).collect();

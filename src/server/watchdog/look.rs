@@ -151,6 +151,7 @@ mod tests {
             grace: Duration::ZERO,
             env: BTreeMap::new(),
             labels: BTreeMap::new(),
+            restart: "no".into(),
         };
         let mut restarts = Restarts::default();
         for (count, starting) in [(0, true), (1, false), (1, true), (2, false)] {
