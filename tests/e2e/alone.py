@@ -57,7 +57,8 @@ services:
   gateway:
     image: registry.e2e:5000/gateway:${GATEWAY:?GATEWAY is not set}
     restart: unless-stopped
-    stop_grace_period: 15s
+    # Longer than the balancer keeps an idle connection: one that is cut may carry a request.
+    stop_grace_period: 75s
     network_mode: host
     command: ["gateway", "--take-over", "-c", "/etc/gateway.toml"]
     volumes:

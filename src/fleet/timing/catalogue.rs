@@ -501,6 +501,7 @@ pub static INVARIANTS: &[Invariant] = &[
     held::WITHIN_IDLE,
     held::WITHIN_CLIENTS,
     held::WITHIN_MEASURE,
+    held::HAND_OVER_OUTLASTS_IDLE,
     nodes::TRAFFIC_TELLS,
     nodes::EVERYBODY_KNOWN,
     Invariant {

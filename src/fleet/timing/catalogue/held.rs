@@ -70,6 +70,22 @@ pub(super) const WITHIN_MEASURE: Invariant = Invariant {
     },
 };
 
+pub(super) const HAND_OVER_OUTLASTS_IDLE: Invariant = Invariant {
+    id: "hand-over-outlasts-idle",
+    formula: "balancer.idle_timeout < stop_grace_period of drain.hold.service (with drain.by = \"hold\")",
+    severity: Severity::Warning,
+    why: "A gateway that handed over is ended after its grace period, and an idle connection that the balancer still keeps may carry a request at that very moment.",
+    read: |basis| {
+        let Some(gateway) = basis.fleet.drain.by.hands_over() else { return Vec::new() };
+        if basis.fleet.balancer.kind != BalancerKind::Alb {
+            return Vec::new();
+        }
+        let keys = ["balancer.idle_timeout", &format!("compose.{gateway}.stop_grace_period")];
+        let one = reading(time(basis.fleet.balancer.idle_timeout), basis.grace(gateway), &keys);
+        vec![Reading { subject: gateway.to_string(), equal: false, ..one }]
+    },
+};
+
 fn wait(basis: &Basis<'_>) -> Option<Duration> {
     basis.fleet.drain.by.hold().map(|_| longest_wait(basis.fleet))
 }
