@@ -6,12 +6,14 @@ alone.py BINARY [NAME...]   run all cases, or those whose name contains one of t
 """
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import unittest
 from pathlib import Path
 
 import suite
@@ -271,6 +273,7 @@ class Cases(suite.Base):
         self.ended(suite.End(self.world.start("deploy", "--start-over", "--wait", "1m", tag="v2", gateway="g2")), 0)
         self.nothing_beside()
 
+    @unittest.skipUnless(os.environ.get("HANDOVER_LONG"), "tests/it/hands_over.rs shows it with a pretended engine")
     def test_07_a_deploy_that_dies_while_the_gateway_hands_over_leaves_one_that_serves(self):
         mark = self.client.mark()
         self.killed("hand_over", "v1", "g1")
