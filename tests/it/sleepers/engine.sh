@@ -16,8 +16,11 @@ print_container() {
 change() {
     verb=$1
     shift
+    # Names of services: no spaces, and each a word of its own.
+    # shellcheck disable=SC2046
     [ $# -gt 0 ] || set -- $(ls "$E/containers")
     echo "$verb $*" >> "$E/asked"
+    # shellcheck source=/dev/null
     if [ -e "$E/before-$verb" ]; then . "$E/before-$verb"; fi
     for service; do
         read -r image state < "$E/containers/$service"
