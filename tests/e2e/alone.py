@@ -5,7 +5,6 @@ is deployed to, and hands its listeners over when it is itself; with 100 request
 alone.py BINARY [NAME...]   run all cases, or those whose name contains one of the words
 """
 import asyncio
-import json
 import os
 import re
 import subprocess
@@ -265,7 +264,7 @@ class Cases(suite.Base):
 
     def test_06_a_deploy_that_dies_in_the_middle_lets_everybody_go(self):
         mark = self.client.mark()
-        self.killed("stop", "v2", "g2")
+        self.killed_at("stop", "deploy", tag="v2", gateway="g2")
         self.until_free()
         total, lost = self.client.since(mark)
         self.assertEqual(lost, [], f"of {total}")
@@ -276,21 +275,12 @@ class Cases(suite.Base):
     @unittest.skipUnless(os.environ.get("HANDOVER_LONG"), "tests/it/hands_over.rs shows it with a pretended engine")
     def test_07_a_deploy_that_dies_while_the_gateway_hands_over_leaves_one_that_serves(self):
         mark = self.client.mark()
-        self.killed("hand_over", "v1", "g1")
+        self.killed_at("hand_over", "deploy", tag="v1", gateway="g1")
         self.until_free()
         total, lost = self.client.since(mark)
         self.assertEqual(lost, [], f"of {total}")
         self.nothing_beside()
         self.ended(suite.End(self.world.start("deploy", "--start-over", "--wait", "1m", tag="v1", gateway="g1")), 0)
-
-    def killed(self, step, tag, gateway):
-        process = self.world.start("deploy", tag=tag, gateway=gateway)
-        for line in process.stdout:
-            event = json.loads(line)
-            if event.get("event") == "step" and event["step"] == step and event["state"] == "began":
-                process.kill()
-                break
-        process.communicate()
 
     def until_free(self):
         """Until the dead deploy's agent has put things right and freed the lock."""

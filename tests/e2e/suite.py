@@ -254,9 +254,9 @@ class Base(unittest.TestCase):
             releases = {seen[s][2] for s in ("api", "orchestrator", "gateway")}
             self.assertEqual(releases, {release[:12]}, server)
 
-    def killed_at(self, step, *argv, tag=None):
+    def killed_at(self, step, *argv, **more):
         """A run that is killed outright as soon as it says that a step began."""
-        process = self.world.start(*argv, tag=tag)
+        process = self.world.start(*argv, **more)
         for line in process.stdout:
             event = json.loads(line)
             if event.get("event") == "step" and event["step"] == step and event["state"] == "began":
