@@ -5,6 +5,7 @@ is deployed to, and hands its listeners over when it is itself; with 100 request
 alone.py BINARY [NAME...]   run all cases, or those whose name contains one of the words
 """
 import asyncio
+import json
 import os
 import re
 import subprocess
